@@ -1,0 +1,96 @@
+"""A job: one candidate, its checks and its limits. This is what a sandbox runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from isograd.contract._base import Frozen
+from isograd.contract.limits import Limits
+
+DEFAULT_DENYLIST: tuple[str, ...] = (
+    "subprocess",
+    "socket",
+    "requests",
+    "urllib",
+    "http.client",
+    "ctypes",
+    "shutil",
+    "asyncio.subprocess",
+    "_posixsubprocess",
+    "_socket",
+    "_ctypes",
+    "os.system",
+    "os.popen",
+    "os.fork*",
+    "os.exec*",
+    "os.spawn*",
+    "os.posix_spawn*",
+    "os.kill",
+    "os.killpg",
+    "os.pidfd_*",
+    "signal.pidfd_*",
+)
+"""What a candidate may not import or call by default.
+
+A module's name denies the module and everything below it. A name below ``os`` or
+``signal`` denies a function; ``*`` matches any ending. It is a backstop for accidents:
+the clock, the caps and the wall hold with it empty.
+"""
+
+
+class Assertions(Frozen):
+    """Checks that are strings: each a Python expression or an ``assert`` statement.
+
+    ``Assertions(["add(1, 2) == 3", "assert add(0, 0) == 0"])`` has two checks. ``setup`` is
+    source that runs once, after the candidate and before the first check.
+    """
+
+    kind: Literal["assertions"] = "assertions"
+    checks: tuple[str, ...]
+    setup: str = ""
+
+    def __init__(self, checks: Sequence[str] = (), /, **fields: Any) -> None:
+        if isinstance(checks, str):
+            raise TypeError("Assertions takes a list of strings, not one string")
+        super().__init__(**({"checks": tuple(checks)} | fields))
+
+
+class Program(Frozen):
+    """A test program, as in HumanEval: run ``source``, then call ``check(entry_point)``.
+
+    It is one check: it holds if the call returns.
+    """
+
+    kind: Literal["program"] = "program"
+    source: str
+    entry_point: str
+
+    def __init__(self, source: str = "", entry_point: str = "", /, **fields: Any) -> None:
+        super().__init__(**({"source": source, "entry_point": entry_point} | fields))
+
+
+Checks = Annotated[Assertions | Program, Field(discriminator="kind")]
+
+
+class Job(Frozen):
+    """One candidate to run and grade.
+
+    ``code`` is the whole program, or None where no code could be extracted: its verdict is
+    ``error`` with reason ``no_code``. ``task_id`` and ``sample`` only label the result; the
+    runner never sees them.
+    """
+
+    code: str | None
+    checks: Checks
+    limits: Limits = Limits()
+    denylist: tuple[str, ...] = DEFAULT_DENYLIST
+    entry_point: str | None = Field(None, description="the name that the checks are about")
+    task_id: str = ""
+    sample: int = Field(0, description="index of the sample within its task")
+
+    def to_wire(self) -> dict[str, Any]:
+        """The job as the runner reads it: plain JSON types, without the labels."""
+        return self.model_dump(mode="json", exclude={"task_id", "sample"})
