@@ -87,9 +87,9 @@ class Job(Frozen):
     checks: Checks
     limits: Limits = Limits()
     denylist: tuple[str, ...] = DEFAULT_DENYLIST
-    entry_point: str | None = Field(None, description="the name that the checks are about")
+    entry_point: str | None = Field(default=None, description="the name that the checks are about")
     task_id: str = ""
-    sample: int = Field(0, description="index of the sample within its task")
+    sample: int = Field(default=0, description="index of the sample within its task")
 
     def to_wire(self) -> dict[str, Any]:
         """The job as the runner reads it: plain JSON types, without the labels."""

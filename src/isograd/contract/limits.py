@@ -26,20 +26,20 @@ class Limits(Frozen):
     """
 
     timeout_ceiling_s: float = Field(
-        DEFAULT_TIMEOUT_CEILING_S, ge=MIN_TIMEOUT_S, le=86_400, description="seconds"
+        default=DEFAULT_TIMEOUT_CEILING_S, ge=MIN_TIMEOUT_S, le=86_400, description="seconds"
     )
     timeout_s: Annotated[float, AfterValidator(_clamp_timeout)] = Field(
         3.0, gt=0, allow_inf_nan=False, description="wall seconds for import and checks together"
     )
-    cpu_s: float | None = Field(None, gt=0, description="CPU seconds of one process, or no limit")
+    cpu_s: float | None = Field(default=None, gt=0, description="CPU seconds of one process, or no limit")
     output_bytes: int = Field(
-        262_144, ge=0, description="raw bytes of stdout and stderr together"
+        default=262_144, ge=0, description="raw bytes of stdout and stderr together"
     )
-    memory_mb: int = Field(512, ge=16, description="memory above the interpreter's own")
-    processes: int = Field(64, ge=1, description="processes and threads")
-    scratch_mb: int = Field(64, ge=1, description="bytes in the scratch directory, in MB")
+    memory_mb: int = Field(default=512, ge=16, description="memory above the interpreter's own")
+    processes: int = Field(default=64, ge=1, description="processes and threads")
+    scratch_mb: int = Field(default=64, ge=1, description="bytes in the scratch directory, in MB")
     scratch_files: int = Field(
-        4_096, ge=1, description="files and directories in the scratch directory"
+        default=4_096, ge=1, description="files and directories in the scratch directory"
     )
-    file_mb: int = Field(32, ge=1, description="size of any one file")
-    open_files: int = Field(256, ge=32, description="descriptors of one process")
+    file_mb: int = Field(default=32, ge=1, description="size of any one file")
+    open_files: int = Field(default=256, ge=32, description="descriptors of one process")

@@ -22,9 +22,9 @@ class Task(Frozen):
     prefix: str = ""
     entry_point: str | None = None
     checks: Checks
-    reference: str | None = Field(None, description="a solution known to be right, if any")
-    timeout_s: float | None = Field(None, gt=0, description="wall seconds, wins over the run's")
-    memory_mb: int | None = Field(None, ge=16, description="MB, wins over the run's")
+    reference: str | None = Field(default=None, description="a solution known to be right, if any")
+    timeout_s: float | None = Field(default=None, gt=0, description="wall seconds, wins over the run's")
+    memory_mb: int | None = Field(default=None, ge=16, description="MB, wins over the run's")
     metadata: dict[str, Any] = {}
 
 

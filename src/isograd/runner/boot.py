@@ -1,0 +1,103 @@
+"""How a bare interpreter becomes the runner. Imported on the host, never behind the wall.
+
+``python -I -c STAGE1`` replaces itself, once a lane, with ``python -s -P -S -c STAGE2`` and an
+environment of exactly our variables: ``-I`` would ignore PYTHONHASHSEED and leave the order of
+sets to chance. STAGE2 reads the runner's sources and its configuration from a descriptor, makes
+modules of the sources and enters ``supervisor.main`` or, for a fresh child, ``child.main``.
+"""
+
+from __future__ import annotations
+
+from importlib import resources
+from typing import Any
+
+MODULES = (
+    "wire",
+    "kernel",
+    "scratch",
+    "packages",
+    "denylist",
+    "checks",
+    "child",
+    "zygote",
+    "supervisor",
+)
+
+ENVIRONMENT = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "LANG": "C.UTF-8",
+    "LC_ALL": "C.UTF-8",
+    "TZ": "UTC",
+    "PYTHONHASHSEED": "0",
+    "PYTHONUTF8": "1",
+    "PYTHONDONTWRITEBYTECODE": "1",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "NUMEXPR_NUM_THREADS": "1",
+    "VECLIB_MAXIMUM_THREADS": "1",
+    "MALLOC_ARENA_MAX": "1",
+}
+"""The whole environment behind the wall, but for HOME and TMPDIR, which name the scratch."""
+
+STAGE2 = """\
+import os, sys
+def read(fd, size, at=None):
+    parts = []
+    while size:
+        part = os.read(fd, min(size, 1 << 20)) if at is None else os.pread(fd, size, at)
+        if not part:
+            sys.exit("isograd: the runner's sources ended early")
+        parts.append(part)
+        size -= len(part)
+        at = None if at is None else at + len(part)
+    return b"".join(parts)
+def boot(fd, at):
+    import json, types
+    size = int.from_bytes(read(fd, 4, at), "big")
+    frame = read(fd, size, None if at is None else at + 4)
+    message = json.loads(frame)
+    package = sys.modules["_isograd"] = types.ModuleType("_isograd")
+    package.__path__ = []
+    for name, source in message["sources"]:
+        module = types.ModuleType("_isograd." + name)
+        module.__package__ = "_isograd"
+        sys.modules[module.__name__] = module
+        exec(compile(source, "<isograd " + name + ">", "exec"), module.__dict__)
+        setattr(package, name, module)
+    return package, message["config"], frame
+if sys.argv[1] == "child":
+    package, config, _ = boot(4, 0)
+    os.close(4)
+    package.zygote.prepare(config)
+    package.child.main(None if sys.argv[2] == "-" else int(sys.argv[2]))
+package, config, frame = boot(0, None)
+package.supervisor.main(config, frame)
+"""
+
+STAGE1 = f"""\
+import os, sys
+environment = {ENVIRONMENT!r}
+environment["HOME"] = environment["TMPDIR"] = sys.argv[1] + "/job"
+os.execve(
+    sys.executable, [sys.executable, "-s", "-P", "-S", "-c", {STAGE2!r}, "lane"], environment
+)
+"""
+
+
+def command(scratch: str) -> list[str]:
+    """The arguments, after the interpreter, that start the runner with its files in ``scratch``."""
+    return ["-I", "-c", STAGE1, scratch]
+
+
+def first_message(config: dict[str, Any]) -> dict[str, Any]:
+    """What a lane is sent first: the runner's sources, in order, and the lane's configuration.
+
+    ``config`` has ``scratch`` (the lane's directory), ``private`` (whether /tmp and /dev/shm are
+    file systems of the lane's own), ``spawn``, ``uid_seed`` (or None: keep the uid),
+    ``packages``, ``site`` (where these are; empty: where this Python keeps them), ``preload`` and
+    ``idle_s`` (how long a lane waits for a frame before it ends).
+    """
+    place = resources.files(__package__)
+    sources = [(name, place.joinpath(f"{name}.py").read_text("utf-8")) for name in MODULES]
+    return {"sources": sources, "config": {**config, "stage2": STAGE2}}

@@ -1,0 +1,270 @@
+"""What the runner asks of the kernel: identities, limits, processes, protections. Linux only."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
+_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_NO_NEW_PRIVS = 38
+_LINUX_CAPABILITY_VERSION_3 = 0x20080522
+_MIB = 1 << 20
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_prctl = _libc.prctl
+_prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
+
+
+def _control(option: int, value: int) -> None:
+    if _prctl(option, value, 0, 0, 0) != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"prctl {option}: {os.strerror(error)}")
+
+
+def set_dumpable(on: bool) -> None:
+    """Whether processes of the same uid may read this one through /proc and ptrace."""
+    _control(_PR_SET_DUMPABLE, int(on))
+
+
+def set_no_new_privs() -> None:
+    """From now on no execve gives this process or its children more than they have."""
+    _control(_PR_SET_NO_NEW_PRIVS, 1)
+
+
+def become_subreaper() -> None:
+    """Orphans below this process become its children."""
+    _control(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def die_with_parent() -> None:
+    _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def block_signals() -> None:
+    """Nothing but SIGKILL and SIGSTOP reaches this process."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+
+
+def unblock_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def drop_capabilities() -> None:
+    """Gives up every capability of this process; a uid change does it by itself."""
+
+    class Header(ctypes.Structure):
+        _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+    class Data(ctypes.Structure):
+        _fields_ = tuple((name, ctypes.c_uint32) for name in ("effective", "permitted", "inherit"))
+
+    header = Header(_LINUX_CAPABILITY_VERSION_3, 0)
+    if _libc.capset(ctypes.byref(header), (Data * 2)()) != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"capset: {os.strerror(error)}")
+
+
+def lane_uid(seed: int) -> int:
+    """A high, unprivileged uid for this lane that the user namespace can express."""
+    try:
+        with open("/proc/self/uid_map", encoding="ascii") as file:
+            spans = [[int(part) for part in line.split()] for line in file]
+    except OSError:
+        spans = [[0, 0, 1 << 32]]
+    first, _, count = max(spans, key=lambda span: span[2])
+    low, high = (1 << 30, (1 << 31) - 2) if count > (1 << 31) else (first + count // 2, first + count)
+    return low + seed % max(1, high - low)
+
+
+def become(uid: int | None) -> None:
+    """Turns this process into the lane's user for good; None keeps the uid without privilege."""
+    if uid is None:
+        drop_capabilities()
+        return
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+
+
+@contextlib.contextmanager
+def acting_as(uid: int | None) -> Iterator[None]:
+    """Acts as the lane's user for a while: its files, and signals to its processes only."""
+    if uid is None:
+        yield
+        return
+    os.setresuid(uid, uid, 0)
+    try:
+        yield
+    finally:
+        os.setresuid(0, 0, 0)
+
+
+def can_become(uid: int) -> bool:
+    """Whether a child can turn into ``uid`` and still read and start the interpreter."""
+    import sys
+
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            become(uid)
+            with open(os.__file__, "rb"):
+                pass
+            os.listdir(os.path.dirname(os.__file__))
+            status = 0 if os.access(sys.executable, os.R_OK | os.X_OK) else 1
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def limit_this_process(limits: dict[str, Any], *, own_uid: bool) -> None:
+    """Sets every resource limit of the job on this process, hard = soft.
+
+    The address space may grow by ``memory_mb`` over what it is now, so that preloaded modules
+    cost the candidate nothing. Raises OSError or ValueError where a limit cannot be had.
+    """
+    with open("/proc/self/statm", encoding="ascii") as file:
+        address_space = int(file.read().split()[0]) * resource.getpagesize()
+    wanted = {
+        resource.RLIMIT_AS: address_space + limits["memory_mb"] * _MIB,
+        resource.RLIMIT_FSIZE: limits["file_mb"] * _MIB,
+        resource.RLIMIT_NOFILE: limits["open_files"],
+        resource.RLIMIT_STACK: 8 * _MIB,
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_MSGQUEUE: 819_200,
+    }
+    if own_uid:
+        wanted[resource.RLIMIT_NPROC] = limits["processes"]
+    if limits["cpu_s"] is not None:
+        wanted[resource.RLIMIT_CPU] = max(1, int(-(-limits["cpu_s"] // 1)))
+    for which, value in wanted.items():
+        resource.setrlimit(which, (value, value))
+
+
+_RLIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})
+
+
+def standing(pids: tuple[int, ...]) -> list[Any]:
+    """Limits, priority, affinity and scheduler of our own processes, to compare later."""
+    return [
+        (
+            [resource.prlimit(pid, which) for which in _RLIMITS],
+            os.getpriority(os.PRIO_PROCESS, pid),
+            os.sched_getaffinity(pid),
+            os.sched_getscheduler(pid),
+        )
+        for pid in pids
+    ]
+
+
+def stat_fields(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat after the name: state first, parent second."""
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+        return file.read().rpartition(")")[2].split()
+
+
+def anonymous_bytes(pid: int) -> int:
+    """Resident memory of a process that no file backs; 0 if it is gone."""
+    try:
+        with open(f"/proc/{pid}/statm", encoding="ascii") as file:
+            fields = file.read().split()
+    except (OSError, ValueError):
+        return 0
+    return (int(fields[1]) - int(fields[2])) * resource.getpagesize()
+
+
+def all_pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdecimal()]
+
+
+def descendants(root: int) -> list[int]:
+    """Every process below ``root``, by parent links, zombies included."""
+    parents: dict[int, list[int]] = {}
+    for pid in all_pids():
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            parents.setdefault(int(stat_fields(pid)[1]), []).append(pid)
+    found: list[int] = []
+    queue = [root]
+    while queue:
+        below = parents.get(queue.pop(), [])
+        found += below
+        queue += below
+    return found
+
+
+def reap_orphans(keep: int) -> None:
+    """Collects every dead child but ``keep``."""
+    while True:
+        try:
+            dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        if dead is None or dead.si_pid == keep:
+            return
+        os.waitpid(dead.si_pid, 0)
+
+
+def is_dead(pid: int) -> bool:
+    """Whether a process has ended, collected or not."""
+    try:
+        return stat_fields(pid)[0] in ("Z", "X")
+    except (OSError, IndexError):
+        return True
+
+
+def kill_each(pids: list[int]) -> None:
+    """Stops every process before it kills any, so that none can start another meanwhile."""
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in pids:
+            with contextlib.suppress(OSError):
+                os.kill(pid, number)
+
+
+def kill_everybody() -> None:
+    """Kills every process that this identity may signal, but itself."""
+    with contextlib.suppress(OSError):
+        os.kill(-1, signal.SIGKILL)
+
+
+class _Ints(ctypes.Structure):
+    """Room for what SHM_INFO, SEM_INFO and MSG_INFO answer."""
+
+    _fields_ = (("word", ctypes.c_int * 32),)
+
+
+_SHM_INFO, _SEM_INFO, _MSG_INFO, _IPC_RMID = 14, 19, 12, 0
+
+
+def ipc_in_use() -> bool:
+    """Whether this IPC namespace holds any System V object."""
+    found = _Ints()
+    if _libc.shmctl(0, _SHM_INFO, ctypes.byref(found)) >= 0 and found.word[0]:
+        return True
+    if _libc.semctl(0, 0, _SEM_INFO, ctypes.byref(found)) >= 0 and found.word[7]:
+        return True
+    return _libc.msgctl(0, _MSG_INFO, ctypes.byref(found)) >= 0 and bool(found.word[0])
+
+
+def remove_ipc(uid: int | None) -> None:
+    """Removes every System V object of this IPC namespace that ``uid`` may remove."""
+    with acting_as(uid):
+        for kind, column in (("shm", 1), ("sem", 1), ("msg", 1)):
+            try:
+                with open(f"/proc/sysvipc/{kind}", encoding="ascii") as file:
+                    found = [int(line.split()[column]) for line in list(file)[1:]]
+            except OSError:
+                continue
+            for number in found:
+                if kind == "shm":
+                    _libc.shmctl(number, _IPC_RMID, None)
+                elif kind == "sem":
+                    _libc.semctl(number, 0, _IPC_RMID)
+                else:
+                    _libc.msgctl(number, _IPC_RMID, None)

@@ -1,0 +1,84 @@
+"""Frames: a 4-byte big-endian length, then that many bytes of ASCII JSON.
+
+The same frames go between host and supervisor and between supervisor and children.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+from typing import Any
+
+_HEADER = struct.Struct(">I")
+MAX_FRAME = 256 * 1024 * 1024
+
+
+class Malformed(Exception):
+    """The bytes on a stream are not a frame."""
+
+
+def pack(message: dict[str, Any]) -> bytes:
+    """One message as a frame. ASCII, so that lone surrogates travel as escapes."""
+    body = json.dumps(message, ensure_ascii=True, separators=(",", ":")).encode("ascii")
+    return _HEADER.pack(len(body)) + body
+
+
+class Reader:
+    """Cuts a byte stream into messages. ``feed`` it bytes, then take ``next`` until None."""
+
+    def __init__(self, limit: int = MAX_FRAME) -> None:
+        self._buffer = bytearray()
+        self._limit = limit
+
+    def feed(self, data: bytes) -> None:
+        self._buffer += data
+
+    def next(self) -> dict[str, Any] | None:
+        """The next whole message, or None. Raises Malformed."""
+        buffer = self._buffer
+        if len(buffer) < 4:
+            return None
+        size = _HEADER.unpack_from(buffer)[0]
+        if size > self._limit:
+            raise Malformed(f"a frame of {size} bytes")
+        if len(buffer) < 4 + size:
+            return None
+        body = bytes(buffer[4 : 4 + size])
+        del buffer[: 4 + size]
+        try:
+            message = json.loads(body)
+        except (ValueError, RecursionError) as error:
+            raise Malformed("a frame that is not JSON") from error
+        if not isinstance(message, dict):
+            raise Malformed("a frame that is not an object")
+        return message
+
+
+def read_message(fd: int) -> dict[str, Any]:
+    """Reads one message from a blocking descriptor. Raises EOFError or Malformed."""
+    reader = Reader()
+    want = 4
+    while True:
+        data = os.read(fd, want)
+        if not data:
+            raise EOFError("the stream ended inside a frame")
+        reader.feed(data)
+        message = reader.next()
+        if message is not None:
+            return message
+        buffer = reader._buffer
+        want = 4 - len(buffer) if len(buffer) < 4 else _HEADER.unpack_from(buffer)[0] + 4 - len(buffer)
+        want = min(want, 1 << 20)
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Writes every byte to a blocking descriptor."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def send_message(channel: socket.socket, message: dict[str, Any]) -> None:
+    channel.sendall(pack(message))

@@ -1,0 +1,99 @@
+"""The zygote: a pristine interpreter that turns into one process after another.
+
+It is single-threaded and has never seen a candidate, a check or another job. It is asked over a
+SOCK_SEQPACKET pair with numbers and descriptors only::
+
+    F mode    + [stdin, stdout, stderr, channel]   fork; answered with the new pid
+    R pid                                          kill and collect; answered with status and usage
+
+Mode 0 forks a child from this interpreter, mode 1 has the fork start a new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import socket
+import struct
+import sys
+from typing import Any
+
+from . import child, packages
+
+REQUEST = struct.Struct("!cq")
+ENDED = struct.Struct("!qddq")
+
+# What programs commonly import. Only names whose import binds no submodule that a program of its
+# own would not have: a candidate must not pass because of what we loaded.
+COMMON = (
+    "abc argparse array ast base64 bisect calendar cmath collections contextlib copy csv dataclasses "
+    "datetime decimal enum fractions functools hashlib heapq inspect io itertools json math "
+    "numbers operator pprint queue random re statistics string struct textwrap threading time "
+    "traceback types typing unicodedata warnings zlib"
+).split()
+
+
+def prepare(config: dict[str, Any]) -> None:
+    """Loads the modules that every child starts with, and makes their pages cheap to share."""
+    import importlib
+
+    if config["packages"]:
+        packages.allow(config["packages"], config["site"])
+    for name in [*COMMON, *config["preload"]]:
+        importlib.import_module(name)
+    from _sitebuiltins import Quitter, _Helper
+
+    import builtins
+
+    builtins.exit = Quitter("exit", "Ctrl-D (i.e. EOF)")
+    builtins.quit = Quitter("quit", "Ctrl-D (i.e. EOF)")
+    builtins.help = _Helper()  # type: ignore[assignment]
+    sys.setrecursionlimit(1000)
+    # A candidate that imports ctypes gets a copy of its own, by the denylist's leave.
+    for name in ("ctypes", "ctypes._endian", "_ctypes"):
+        sys.modules.pop(name, None)
+    gc.collect()
+    gc.freeze()
+
+
+def serve(control: socket.socket, fresh: tuple[list[str], dict[str, str], int], uid: int | None) -> None:
+    """Answers requests until the supervisor is gone. Returns only in that process's own end.
+
+    ``fresh`` is the command, the environment and the descriptor of the runner's sources with
+    which a new interpreter is started.
+    """
+    while True:
+        message, fds, _, _ = socket.recv_fds(control, REQUEST.size, 4)
+        if not message:
+            return
+        kind, number = REQUEST.unpack(message)
+        if kind == b"F":
+            pid = os.fork()
+            if pid == 0:
+                _become_child(number == 1, fds, fresh, uid)
+            for fd in fds:
+                os.close(fd)
+            control.send(REQUEST.pack(b"P", pid))
+        else:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, 9)
+            _, status, usage = os.wait4(number, 0)
+            control.send(ENDED.pack(status, usage.ru_utime, usage.ru_stime, usage.ru_maxrss))
+
+
+def _become_child(
+    new: bool, fds: list[int], fresh: tuple[list[str], dict[str, str], int], uid: int | None
+) -> Any:
+    try:
+        if not new:
+            child.take_place(*fds)
+            child.main(uid)
+        command, environment, sources = fresh
+        kept = os.dup2(sources, 70)
+        child.take_place(*fds)
+        os.dup2(kept, 4, inheritable=True)
+        os.close(kept)
+        os.execve(command[0], command, environment)
+    finally:
+        os._exit(1)

@@ -1,0 +1,398 @@
+"""The sandbox: one lane behind a wall, and everything about it that is not the wall.
+
+A backend has one method to write: ``_open``, which starts the runner somewhere and gives the
+stream to it. Frames, the watchdog, what a lane's death means and when to start over are here,
+so they are the same behind every wall.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, Protocol, Self
+
+from pydantic import ValidationError
+
+from isograd.contract import (
+    Assertions,
+    Envelope,
+    ExitCode,
+    Job,
+    Limits,
+    Measurement,
+    Reason,
+    Result,
+)
+from isograd.errors import InputError, SandboxCrashed, SandboxUnavailable
+from isograd.runner import boot, wire
+
+GRACE_S = 15.0
+"""How long past a job's own limits the watchdog waits for the lane's answer."""
+
+BOOT_S = 60.0
+IDLE_S = 60.0
+"""A lane ends by itself after this long without a frame; it is replaced well before."""
+
+CEILING = Limits(
+    timeout_ceiling_s=86_400,
+    timeout_s=86_400,
+    memory_mb=4_096,
+    processes=512,
+    scratch_mb=512,
+    scratch_files=32_768,
+    file_mb=512,
+    open_files=4_096,
+    output_bytes=64 << 20,
+)
+"""What one job may ask for at most, unless a sandbox is made with another ceiling."""
+
+Spawn = Literal["zygote", "fresh"]
+
+
+class Stream(Protocol):
+    """The two ends of a running runner's frame stream."""
+
+    def send(self, data: bytes, deadline: float) -> None:
+        """Sends every byte, until ``deadline`` (of time.monotonic). Raises StreamLost."""
+
+    def receive(self, deadline: float) -> bytes:
+        """Some bytes, until ``deadline``. Raises StreamLost at the end and TimeoutError."""
+
+    def interrupt(self) -> None:
+        """Cuts the stream from another thread: a waiting ``receive`` raises StreamLost."""
+
+    def close(self) -> None:
+        """Ends the runner and everything below it. Never raises."""
+
+    def last_words(self) -> str:
+        """What the runner wrote to stderr, or another hint why it ended; may be empty."""
+
+
+class StreamLost(Exception):
+    """The stream to a runner has ended."""
+
+
+class LaneDied(Exception):
+    """A lane ended, fell silent or answered nonsense while it had a job."""
+
+    def __init__(self, why: str, *, started: bool) -> None:
+        super().__init__(why)
+        self.started = started
+
+
+CONTROL = Job(code="def one():\n    return 1\n", checks=Assertions(["one() == 1"]))
+"""A job that passes on any lane that works."""
+
+
+class Sandbox(ABC):
+    """Runs jobs, one at a time, on one lane. Safe to use from many threads.
+
+    ``spawn`` is how a candidate's process comes to be: a fork of a warm interpreter, or an
+    interpreter of its own. ``recycle`` replaces the lane after that many candidates. ``packages``
+    names the distributions that candidates may import; ``ceiling`` bounds what a job may ask for.
+    """
+
+    backend: ClassVar[str]
+
+    def __init__(
+        self,
+        *,
+        spawn: Spawn = "zygote",
+        recycle: int | None = None,
+        packages: tuple[str, ...] = (),
+        ceiling: Limits = CEILING,
+    ) -> None:
+        if spawn not in ("zygote", "fresh"):
+            raise InputError(f"spawn is 'zygote' or 'fresh', not {spawn!r}")
+        if recycle is not None and recycle < 1:
+            raise InputError(f"recycle is at least 1, not {recycle}")
+        self._spawn: Spawn = spawn
+        self._recycle = recycle
+        self._packages = tuple(packages)
+        self._ceiling = ceiling
+        self._lane: _Lane | None = None
+        self._lock = threading.RLock()
+        self._closed = False
+        self.alone: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+
+    @abstractmethod
+    def _open(self) -> tuple[Stream, dict[str, Any]]:
+        """Starts a runner behind this wall.
+
+        Returns its stream and the part of the runner's configuration that depends on the wall
+        (``boot.first_message``). Raises SandboxUnavailable.
+        """
+
+    def _check_alive(self) -> None:
+        """Raises SandboxUnavailable if what keeps the lanes (a daemon) is gone."""
+
+    def _measured(self) -> dict[str, Any]:
+        """Fields of the Measurement that this backend knows."""
+        return {}
+
+    def run(self, job: Job) -> Envelope:
+        """The verdict on ``job``.
+
+        Raises SandboxUnavailable if the sandbox cannot be had, SandboxCrashed if its lanes die
+        and the candidate cannot be shown to be the cause, InputError if the job asks for more
+        than the ceiling. Whatever the candidate does is an envelope.
+        """
+        result = self.run_measured(job)
+        assert result.envelope is not None
+        return result.envelope
+
+    def run_measured(self, job: Job) -> Result:
+        """As ``run``, with the measurement. The result's envelope is never None."""
+        self._refuse_excess(job.limits)
+        with self._lock:
+            self._refuse_closed()
+            return self._settle(job)
+
+    def _refuse_closed(self) -> None:
+        if self._closed:
+            raise SandboxUnavailable("this sandbox is closed: make another one")
+
+    def _settle(self, job: Job) -> Result:
+        """Runs a job until there is a verdict, or until it is clear that there is none."""
+        for attempt in range(3):
+            try:
+                envelope, measurement = self._attempt(job)
+            except LaneDied as death:
+                self._refuse_closed()
+                self._check_alive()
+                if death.started:
+                    with self.alone():
+                        return self._put_to_trial(job, death)
+                if attempt == 2:
+                    raise SandboxCrashed(f"three lanes died before the candidate: {death}") from death
+                continue
+            return self._result(job, envelope, measurement, attempt)
+        raise AssertionError("unreachable")
+
+    def _put_to_trial(self, job: Job, death: LaneDied) -> Result:
+        """Finds out whether the candidate kills lanes: alone, on fresh lanes, between controls."""
+        died = 0
+        for turn, what in enumerate((CONTROL, job, CONTROL, job, CONTROL)):
+            self._drop_lane()
+            try:
+                envelope, measurement = self._attempt(what)
+            except LaneDied as again:
+                self._refuse_closed()
+                self._check_alive()
+                if what is CONTROL:
+                    raise SandboxCrashed(f"lanes die whatever they run: {again}") from again
+                if not again.started:
+                    raise SandboxCrashed(f"a lane died before the candidate: {again}") from again
+                died += 1
+            else:
+                if what is job:
+                    return self._result(job, envelope, measurement, died + 1)
+                if envelope.exit_code is not ExitCode.PASS:
+                    raise SandboxCrashed(f"a control job got {envelope.exit_code.value} ({turn})")
+        total = 1 if job.checks.kind == "program" else len(job.checks.checks)
+        envelope = Envelope(
+            exit_code=ExitCode.ERROR,
+            reason=Reason.SANDBOX_KILLED,
+            score=0.0,
+            passed=0,
+            total=total,
+            detail="the candidate ends every sandbox that it is run in",
+            per_assertion=(None,) * total,
+        )
+        return self._result(job, envelope, {}, 2)
+
+    def _result(
+        self, job: Job, envelope: Envelope, measurement: dict[str, Any], retries: int
+    ) -> Result:
+        measured = Measurement(
+            **measurement, backend=self.backend, spawn=self._spawn, retries=retries, **self._measured()
+        )
+        return Result(
+            task_id=job.task_id, sample=job.sample, envelope=envelope, measurement=measured
+        )
+
+    def _attempt(self, job: Job) -> tuple[Envelope, dict[str, Any]]:
+        """One run on the lane at hand, or on a new one. Raises LaneDied."""
+        lane = self._ready_lane()
+        try:
+            envelope, measurement, spent = lane.run(job)
+        except BaseException:
+            self._drop_lane()
+            raise
+        if spent or (self._recycle is not None and lane.jobs >= self._recycle):
+            self._drop_lane()
+        return envelope, {**measurement, **lane.facts}
+
+    def _ready_lane(self) -> _Lane:
+        if self._lane is not None and self._lane.silent_s > IDLE_S * 0.7:
+            self._drop_lane()
+        if self._lane is None:
+            stream, config = self._open()
+            try:
+                self._lane = _Lane(stream, self._config(config))
+            except BaseException:
+                stream.close()
+                raise
+        return self._lane
+
+    def _config(self, config: dict[str, Any]) -> dict[str, Any]:
+        return {
+            "spawn": self._spawn,
+            "uid_seed": secrets.randbits(31),
+            "packages": list(self._packages),
+            "site": [],
+            "preload": [],
+            "idle_s": IDLE_S,
+            **config,
+        }
+
+    def _drop_lane(self) -> None:
+        lane, self._lane = self._lane, None
+        if lane is not None:
+            lane.close()
+
+    def _refuse_excess(self, limits: Limits) -> None:
+        for name in ("memory_mb", "processes", "scratch_mb", "scratch_files", "file_mb", "open_files"):
+            asked, most = getattr(limits, name), getattr(self._ceiling, name)
+            if asked > most:
+                raise InputError(
+                    f"the job asks for {name}={asked} and this sandbox's ceiling is {most}: "
+                    f"make it with ceiling=Limits({name}={asked})"
+                )
+
+    def warm_up(self) -> None:
+        """Starts the lane now instead of at the first job. Raises SandboxUnavailable."""
+        with self._lock:
+            try:
+                self._ready_lane()
+            except LaneDied as death:
+                self._check_alive()
+                raise SandboxCrashed(f"the lane died at its start: {death}") from death
+
+    def inspect(self) -> dict[str, Any]:
+        """What the supervisor sees of itself from inside the wall (``isograd doctor``)."""
+        with self._lock:
+            self.warm_up()
+            assert self._lane is not None
+            return self._lane.ask("inspect")
+
+    @property
+    def python(self) -> str:
+        """The version of the Python behind the wall, such as "3.11.7"."""
+        self.warm_up()
+        assert self._lane is not None
+        return str(self._lane.facts["python"])
+
+    def close(self) -> None:
+        """Ends the lane and everything on it, also in the middle of a job. May be called twice."""
+        self._closed = True
+        if not self._lock.acquire(blocking=False):
+            lane = self._lane
+            if lane is not None:
+                lane.interrupt()
+            self._lock.acquire()
+        try:
+            self._drop_lane()
+        finally:
+            self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Lane:
+    """The host's side of one running runner."""
+
+    def __init__(self, stream: Stream, config: dict[str, Any]) -> None:
+        self._stream = stream
+        self._reader = wire.Reader()
+        self.jobs = 0
+        self._heard = time.monotonic()
+        self._send(boot.first_message(config), BOOT_S)
+        hello = self._receive(time.monotonic() + BOOT_S)
+        if hello.get("op") == "unfit":
+            raise SandboxUnavailable(f"the runner cannot work behind this wall: {hello.get('why')}")
+        if hello.get("op") != "hello":
+            raise LaneDied(f"an unexpected greeting: {hello.get('op')!r}", started=False)
+        layers = tuple(config.get("layers", ())) + tuple(hello["layers"])
+        self.facts = {"python": str(hello["python"]), "layers": layers}
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the last frame in either direction."""
+        return time.monotonic() - self._heard
+
+    def run(self, job: Job) -> tuple[Envelope, dict[str, Any], bool]:
+        """The verdict, its measurement, and whether the lane is used up. Raises LaneDied."""
+        self.jobs += 1
+        nonce = secrets.token_hex(16)
+        limits = job.limits
+        longest = limits.timeout_s + GRACE_S + BOOT_S
+        self._send({"op": "job", "nonce": nonce, "job": job.to_wire()}, longest)
+        deadline = time.monotonic() + longest
+        started = False
+        while True:
+            try:
+                answer = self._receive(deadline)
+            except LaneDied as death:
+                raise LaneDied(str(death), started=started) from None
+            op = answer.get("op")
+            if answer.get("nonce") != nonce or (op == "started" and started):
+                raise LaneDied("an answer that nobody asked for", started=started)
+            if op == "started":
+                started = True
+                deadline = time.monotonic() + limits.timeout_s + GRACE_S
+                continue
+            if op == "fault":
+                raise LaneDied(str(answer.get("why")), started=started)
+            if op != "verdict":
+                raise LaneDied(f"an unexpected answer: {op!r}", started=started)
+            try:
+                envelope = Envelope.model_validate(answer["envelope"])
+                measurement = dict(answer["measurement"])
+                Measurement.model_validate(measurement)
+            except (ValidationError, KeyError, TypeError, ValueError) as error:
+                raise LaneDied(f"a verdict that is none: {error}", started=started) from None
+            return envelope, measurement, bool(answer.get("spent"))
+
+    def ask(self, op: str) -> dict[str, Any]:
+        nonce = secrets.token_hex(16)
+        self._send({"op": op, "nonce": nonce}, BOOT_S)
+        answer = self._receive(time.monotonic() + BOOT_S)
+        if answer.get("nonce") != nonce:
+            raise LaneDied("an answer that nobody asked for", started=False)
+        return answer
+
+    def _send(self, message: dict[str, Any], within_s: float) -> None:
+        try:
+            self._stream.send(wire.pack(message), time.monotonic() + within_s)
+        except (StreamLost, TimeoutError) as error:
+            raise LaneDied(self._why(error), started=False) from None
+        self._heard = time.monotonic()
+
+    def _receive(self, deadline: float) -> dict[str, Any]:
+        try:
+            while (message := self._reader.next()) is None:
+                self._reader.feed(self._stream.receive(deadline))
+        except (StreamLost, TimeoutError, wire.Malformed) as error:
+            raise LaneDied(self._why(error), started=False) from None
+        self._heard = time.monotonic()
+        return message
+
+    def _why(self, error: Exception) -> str:
+        words = self._stream.last_words().strip()
+        said = "the lane fell silent" if isinstance(error, TimeoutError) else str(error)
+        return f"{said}: {words[-500:]}" if words else said
+
+    def interrupt(self) -> None:
+        self._stream.interrupt()
+
+    def close(self) -> None:
+        self._stream.close()

@@ -1,0 +1,164 @@
+"""The pool: several lanes, leased to whoever has a job."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Self
+
+from isograd.contract import Envelope, Job, Result
+from isograd.errors import InputError, SandboxCrashed, SandboxUnavailable
+from isograd.sandbox.base import Sandbox
+
+
+class Pool:
+    """``lanes`` sandboxes made by ``make``, used from any number of threads.
+
+    ``make`` is a class or any callable without arguments that gives a Sandbox; it is called when
+    a lane is first needed. Lanes that die are replaced by their sandbox.
+    """
+
+    def __init__(self, make: Callable[[], Sandbox], lanes: int = 2) -> None:
+        if lanes < 1:
+            raise InputError(f"a pool has at least 1 lane, not {lanes}")
+        self._make = make
+        self._lanes = lanes
+        self._made: list[Sandbox] = []
+        self._idle: queue.LifoQueue[Sandbox | None] = queue.LifoQueue()
+        for _ in range(lanes):
+            self._idle.put(None)
+        self._gate = _Gate()
+        self._lock = threading.Lock()
+        self._closed = False
+
+    @contextlib.contextmanager
+    def lease(self) -> Iterator[Sandbox]:
+        """A sandbox for as long as the block lasts; waits for one. Raises SandboxUnavailable."""
+        sandbox = self._idle.get()
+        try:
+            if sandbox is None:
+                sandbox = self._make()
+                sandbox.alone = self._gate.alone
+                with self._lock:
+                    self._made.append(sandbox)
+                    closed = self._closed
+                if closed:
+                    sandbox.close()
+            with self._gate.shared():
+                yield sandbox
+        finally:
+            self._idle.put(sandbox)
+
+    def run(self, job: Job) -> Envelope:
+        """The verdict on one job; raises as ``Sandbox.run`` does."""
+        with self.lease() as sandbox:
+            return sandbox.run(job)
+
+    def _result(self, job: Job) -> Result:
+        try:
+            with self.lease() as sandbox:
+                return sandbox.run_measured(job)
+        except SandboxCrashed as error:
+            return Result(
+                task_id=job.task_id, sample=job.sample, envelope=None, fault=str(error)
+            )
+
+    def grade(self, jobs: Iterable[Job]) -> Iterator[Result]:
+        """The results of ``jobs``, in the order in which they finish.
+
+        ``jobs`` is read as lanes get free, so it may be endless; what is kept in memory does not
+        grow with it. A job that fails by our fault gives a result without an envelope. Raises
+        SandboxUnavailable, after the results that there are, when no lane can be had.
+        """
+        todo = iter(jobs)
+        gone: SandboxUnavailable | None = None
+        pending: set[Future[Result]] = set()
+        executor = ThreadPoolExecutor(self._lanes, thread_name_prefix="isograd")
+        try:
+            more = True
+            while more or pending:
+                while more and gone is None and len(pending) < 2 * self._lanes:
+                    try:
+                        pending.add(executor.submit(self._result, next(todo)))
+                    except StopIteration:
+                        more = False
+                if gone is not None:
+                    more = False
+                    pending = {future for future in pending if not future.cancel()}
+                done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                for future in done:
+                    try:
+                        result = future.result()
+                    except SandboxUnavailable as error:
+                        gone = gone or error
+                    else:
+                        yield result
+            if gone is not None:
+                raise gone
+        finally:
+            for future in pending:
+                future.cancel()
+            executor.shutdown(wait=True)
+
+    def close(self) -> None:
+        """Ends every lane, also in the middle of a job. May be called twice."""
+        with self._lock:
+            self._closed = True
+            made, self._made = self._made, []
+        for sandbox in made:
+            sandbox.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Gate:
+    """Lets many jobs run at once, or one alone."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._running = 0
+        self._waiting = 0
+        self._taken = False
+
+    @contextlib.contextmanager
+    def shared(self) -> Iterator[None]:
+        self._enter()
+        try:
+            yield
+        finally:
+            self._leave()
+
+    def _enter(self) -> None:
+        with self._condition:
+            self._condition.wait_for(lambda: not self._taken and not self._waiting)
+            self._running += 1
+
+    def _leave(self) -> None:
+        with self._condition:
+            self._running -= 1
+            self._condition.notify_all()
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """For who is inside ``shared``: until the end of the block, nobody else is."""
+        with self._condition:
+            self._running -= 1
+            self._waiting += 1
+            self._condition.notify_all()
+            self._condition.wait_for(lambda: not self._taken and self._running == 0)
+            self._waiting -= 1
+            self._taken = True
+        try:
+            yield
+        finally:
+            with self._condition:
+                self._taken = False
+                self._running += 1
+                self._condition.notify_all()
