@@ -111,6 +111,14 @@ FENCES = {
     "code for an info string": "```def f(x):\n    return x + 1\n```\n",
     "glued closing fence": "```python\ndef f(x):\n    return x + 1```\nIt adds one.\n",
     "closing fence too deep": f"```python\n{F}     ```\nIt adds one.\n",
+    "closing fence before text": f"```python\n{F}``` It adds one.\n",
+    "closing fence in a line": "```python\ndef f(x):\n    return x + 1``` and so on\n",
+    "boxed": f"$\\boxed{{```python\n{F}```}}$\n",
+    "bold": f"**```python**\n{F}```\n",
+    "opened twice": f"```python\n```python\n{F}```\n```\n",
+    "language on a line of its own": f"```\npython\n{F}```\n",
+    "end token": f"{py(F)}<|im_end|>\n",
+    "end token in an open block": f"```python\n{F}<|im_end|><|endoftext|>",
     "never closed": f"```python\n{F}",
     "next fence opens unclosed": f"```python\n{F}```python\nf(1)\n```\n",
     "in a markdown block": f"```markdown\nThe answer:\n```python\n{F}```\n```\n",
@@ -330,6 +338,9 @@ PROSE = {
     "before": f"Here is the function:\n\n{F}",
     "after": f"{F}\nThis function adds one, and doesn't do more.\n",
     "around": f"Sure!\n\n{F}\n\n**Explanation:**\n- It adds one to `x`.\n",
+    "tags": f"<answer>\n{F}</answer>\n",
+    "label": f"python\n{F}",
+    "end token": f"{F}<|endoftext|>",
     "chinese": f"这是代码：\n\n{F}\n它返回下一个数。\n",  # noqa: RUF001
 }
 
@@ -414,6 +425,7 @@ HOSTILE = {
     "prose": "import os\n" + "This is prose.\n" * 20_000,
     "open strings": '```python\n"""\n```\n' * 10_000,
     "glued fences": "```python\n" + "x = (1```\n" * 10_000,
+    "end tokens": "<|a|>" * 50_000,
     "null byte": py("x = '\0'\n"),
     "lone surrogate": py("x = '\ud800'\n"),
     "carriage returns": "\r" * 100_000,

@@ -9,8 +9,10 @@ there.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import errno
 import io
+import mmap
 import os
 import re
 import signal
@@ -112,13 +114,12 @@ def grade(job: dict[str, Any], send: Callable[..., None]) -> None:
         send("end", exit_code="error", reason="no_checks", detail=str(error))
         return
     denylist.install(job["denylist"], lambda asking: any(asking is ours for ours in namespaces))
-    # Freed when a check has used up the memory, so that the report of it still fits.
-    reserve = [bytearray(2 << 20)]
+    reserve = _Reserve()
     send("started")
     try:
         code = compile(job["code"].removeprefix("\ufeff"), SOURCE, "exec", dont_inherit=True)
     except BaseException as error:
-        reserve.clear()
+        reserve.release()
         reason = "memory" if isinstance(error, MemoryError) else None
         send("end", exit_code="syntax_error", reason=reason, detail=describe(error, scratch))
         return
@@ -126,7 +127,7 @@ def grade(job: dict[str, Any], send: Callable[..., None]) -> None:
     try:
         exec(code, module.__dict__)
     except BaseException as error:
-        reserve.clear()
+        reserve.release()
         reason = "early_exit" if isinstance(error, _LEAVING) else reason_of(error) or "raised"
         send("end", exit_code="error", reason=reason, detail=describe(error, scratch))
         return
@@ -136,29 +137,45 @@ def grade(job: dict[str, Any], send: Callable[..., None]) -> None:
     namespaces.append(base)
     left: str | None = None
     for number, check in enumerate(program(base, module.__dict__), 1):
-        if not reserve:
-            reserve.append(bytearray(2 << 20))
+        reserve.take()
         held, reason, detail = False, None, "false"
         try:
             namespace = dict(base)
             namespaces.append(namespace)
             held = check(namespace)
         except BaseException as error:
-            reserve.clear()
+            reserve.release()
             reason, detail = reason_of(error), describe(error, scratch)
             if isinstance(error, _LEAVING):
                 left = left or f"check {number}: {detail}"
         namespaces.pop()
         send("check", number=number, held=held, reason=reason, detail="" if held else detail)
     for stream in (sys.stdout, sys.stderr):
-        try:
+        with contextlib.suppress(BaseException):
             stream.flush()
-        except BaseException:
-            pass
     if left is not None:
         send("end", exit_code="error", reason="early_exit", detail=left)
     else:
         send("end", exit_code=None, reason=None, detail="")
+
+
+class _Reserve:
+    """Address space that is set aside: released when a candidate has used up the rest of it,
+    so that the report of that still fits."""
+
+    def __init__(self) -> None:
+        self._held: mmap.mmap | None = None
+        self.take()
+
+    def take(self) -> None:
+        if self._held is None:
+            with contextlib.suppress(OSError, MemoryError):
+                self._held = mmap.mmap(-1, 4 << 20)
+
+    def release(self) -> None:
+        if self._held is not None:
+            self._held.close()
+            self._held = None
 
 
 Check = Callable[[dict[str, Any]], bool]

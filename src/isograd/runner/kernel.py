@@ -145,7 +145,11 @@ def limit_this_process(limits: dict[str, Any], *, own_uid: bool) -> None:
     if limits["cpu_s"] is not None:
         wanted[resource.RLIMIT_CPU] = max(1, int(-(-limits["cpu_s"] // 1)))
     for which, value in wanted.items():
-        resource.setrlimit(which, (value, value))
+        try:
+            resource.setrlimit(which, (value, value))
+        except (OSError, ValueError) as error:
+            if which != resource.RLIMIT_MSGQUEUE:  # where it cannot be had there are no queues
+                raise OSError(f"resource limit {which} cannot be {value}: {error}") from error
 
 
 _RLIMITS = sorted({getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")})

@@ -8,7 +8,7 @@ What ``auto`` does, in this order:
 
 1. A byte-order mark in front is dropped. Text that is Python as it stands, alone or as the
    indented body of a function, is the answer, byte for byte: fences and tags in it can only
-   stand in strings and comments.
+   stand in strings and comments. Special tokens at the end (``<|endoftext|>``) are dropped.
 2. Reasoning is dropped: from a ``<think>`` that begins a line to its ``</think>``. A closing
    tag without an opening one (many chat templates write the opening tag into the prompt) drops
    what stands before it if an answer follows, else only itself. Reasoning that never ends
@@ -18,10 +18,11 @@ What ``auto`` does, in this order:
    by any amount, stand in a list item or a quotation, or follow text on its line; the block
    loses the fence's indentation. A block on one line counts if it is code. Code behind the
    info string belongs to the block. A block that does not parse is closed elsewhere if that
-   makes it parse: at a fence glued to the end of a line, at the next opening fence, or at a
-   later fence if this one stands in a triple-quoted string. Doctest and IPython prompts go
-   if every code line has one, with the output and the statements that show a traceback.
-   A block of another language that wraps a Python block stands for its content.
+   makes it parse: at a fence with text around it, at the next opening fence, or at a later
+   fence if this one stands in a triple-quoted string. A first line that only says ``python``
+   goes. Doctest and IPython prompts go if every code line has one, with the output and the
+   statements that show a traceback. A block of another language that wraps a Python block
+   stands for its content.
 4. The answer is the last block that defines one of ``names``, the names that the checks use.
    Blocks tagged as another language come last. A block that does not parse counts if it is
    closed and tagged as Python (it is the model's answer, and wrong); else it gives way to one
@@ -29,9 +30,10 @@ What ``auto`` does, in this order:
 5. Blocks that define what the answer leaves undefined, or the rest of ``names``, are joined to
    it in their order: the nearest earlier block of each name, else a later one that consists of
    definitions only.
-6. If no block defines a name, code in front of the first fence that does is the answer; else
-   the contract's rule, where blocks in another language, and untagged ones that are not code,
-   give way. An unclosed fence yields its text.
+6. If no block defines a name, code in front of the first fence that does, or that is the body
+   of a function, is the answer; so it is at once where the first fence is bare, as it closes
+   one that the prompt had opened. Else the contract's rule, where blocks in another language,
+   and untagged ones that are not code, give way. An unclosed fence yields its text.
 7. Text without a fence is returned whole, unless paragraphs of prose around it are all that
    keeps it from being Python: then they are cut off. Broken code is never cut down to a part
    that works.
@@ -53,7 +55,7 @@ import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate, chain, pairwise
+from itertools import accumulate, chain, islice, pairwise
 
 POLICIES = ("auto", "first", "last", "none")
 
@@ -98,6 +100,10 @@ _PROMPT = re.compile(r"[ \t]*(?:(>>>|In \[\d+\]:)|(\.\.\.:?))(?:[ ]|$)")
 _DEFINES_LINE = re.compile(r"[ \t]*(?:async[ \t]+def|def|class|import|from|@)\b")
 _TWO_WORDS = re.compile(r"[^\W\d_][\w'’`*-]*[,;]? [`*(\"]*[^\W\d_]")  # noqa: RUF001
 _PHRASE = re.compile(r"[^\W\d_][^=]*[.:!?。：！？]\**$")  # noqa: RUF001
+
+_LONE_TAG = re.compile(r"(?:</?\w[^<>]*+>|\\(?:begin|end)\{\w+\})$")
+_END_TOKENS = re.compile(r"(?:(?:<\|\w+\|>|</s>)\s*+)++\Z")
+_LABEL = re.compile(r"(?:\r\n|\r|\n)*+(?:python|py)3?[ \t]*(?:\r\n|\r|\n)", re.IGNORECASE)
 
 _CODE_NODES = (
     ast.FunctionDef,
@@ -179,14 +185,16 @@ def names_called(sources: Iterable[str]) -> tuple[str, ...]:
 
 def _auto(text: str, names: frozenset[str]) -> str | None:
     if _is_code(text):
-        return text
+        return _plain(text)
+    end = _END_TOKENS.search(text, max(0, len(text) - _MAX_LINE_BEFORE))
+    text = text[: end.start()] if end else text
     answer = _without_reasoning(text, names)
     if answer is None or (answer != text and _is_code(answer)):
-        return answer
+        return _plain(answer) if answer else answer
     blocks = list(_blocks_for_auto(answer, names))
     if blocks:
         return _from_blocks(answer, blocks, names)
-    return _without_prompts(_without_prose(answer, names))
+    return _plain(_without_prose(answer, names))
 
 
 def _from_blocks(text: str, blocks: Sequence[_Block], names: frozenset[str]) -> str:
@@ -349,7 +357,15 @@ def _is_prose(line: str) -> bool:
     first = re.match(r"\w*", words)
     if first and (keyword.iskeyword(first[0]) or first[0] in ("print", "exec")):
         return False
-    return bool(_TWO_WORDS.match(words) or _PHRASE.match(words))
+    return bool(_TWO_WORDS.match(words) or _PHRASE.match(words) or _LONE_TAG.match(line.strip()))
+
+
+def _plain(code: str) -> str:
+    """Code without a language's name alone on its first line, and without prompts."""
+    label = _LABEL.match(code)
+    if label and _is_code(code[label.end() :]):
+        code = code[label.end() :]
+    return _without_prompts(code)
 
 
 def _without_prompts(code: str) -> str:
@@ -457,10 +473,11 @@ def _blocks_for_auto(text: str, names: frozenset[str]) -> Iterator[_Block]:
     """The blocks, those that wrap Python blocks replaced by these, and their code tidied."""
     for outer in _blocks(text):
         inner: list[_Block] = []
-        if outer.language != "python" and "```" in outer.code and not _is_code(outer.code):
+        wraps = outer.language != "python" or outer.code.lstrip().startswith("```")
+        if wraps and "```" in outer.code and not _is_code(outer.code):
             inner = [block for block in _blocks(outer.code) if block.language == "python"]
         for block in inner or [outer]:
-            code = _without_prompts(block.code.removeprefix(_BOM))
+            code = _plain(block.code.removeprefix(_BOM))
             if names and _is_indented(code):
                 width = _indent(next(line for line in _lines(code) if line.strip()))
                 level = "".join(_unindent(line, width) for line in _lines(code))
@@ -498,7 +515,7 @@ def _opening(line: str) -> _Opening | None:
     last = line.rfind("`")
     start = len(line[: last + 1].rstrip("`"))
     before = line[:start]
-    if last + 1 - start < 3 or "```" in before or before[-1:] not in (" ", "\t", ":"):
+    if last + 1 - start < 3 or "```" in before or before[-1:] in ("'", '"'):
         return None
     info = line[last + 1 :]
     language, code = _info(info)
@@ -551,7 +568,7 @@ def _block(lines: Sequence[str], at: int, opening: _Opening, repairs: Iterator[i
         last = others[-1:] if fence is None else []
         others = [other for other in last if not "".join(body[other[0] + 1 :]).strip()]
     elif fence is not None and quotes and not opening.quoted and _is_open_string(whole):
-        longer = ((whole + more, resume) for more, resume in _extended(lines, fence, opening))
+        longer = ((whole + more, resume) for more, resume in _extended(lines, at, fence, opening))
     shorter = (("".join(body[:count]) + rest, resume) for count, rest, resume in others)
     for code, resume in chain(shorter, longer):
         if next(repairs, None) is None:
@@ -571,7 +588,7 @@ def _scan(
     """
     body = [opening.code + "\n"] if opening.code else []
     others: list[tuple[int, str, int]] = []
-    width = opening.width
+    width = _margin(lines, at, opening)
     for end in range(at + 1, len(lines)):
         line = lines[end]
         if opening.quoted:
@@ -579,18 +596,15 @@ def _scan(
             if not quote:
                 return body, end - 1, others
             line = line[quote.end() :]
-        if not any(body):  # code that is indented less than its fence keeps what it has
-            width = min(width, _indent(line)) if line.strip() else width
         kind = _closes(line, opening) if opening.run[:3] in line else ""
         if kind == "fence":
             return body, end, others
         if kind == "opens":
             others.append((len(body), "", end))
-        elif kind == "deep":
-            others.append((len(body), "", end + 1))
-        elif kind == "glued":
+        elif kind == "text":
             rest = line.rstrip(" \t\r\n").rstrip(opening.run[0])
-            others.append((len(body), _unindent(rest, width) + "\n", end + 1))
+            rest = _unindent(rest[: rest.find(opening.run)] if opening.run in rest else rest, width)
+            others.append((len(body), rest + "\n" if rest.strip() else "", end + 1))
         body.append(_unindent(line, width))
     return body, None, others
 
@@ -598,31 +612,38 @@ def _scan(
 def _closes(line: str, opening: _Opening) -> str:
     """How a line in a block may end it.
 
-    ``fence`` by the rules; ``deep`` as a fence that is indented too far, ``glued`` as one at the
-    end of other text, ``opens`` because it opens a Python block; else empty.
+    ``fence`` by the rules; ``opens`` because it opens a Python block; ``text`` if it holds a
+    fence that is indented too far or has text before or after it; else empty.
     """
     bare = line.strip(" \t\r\n")
-    mark = opening.run[0]
-    if not bare.strip(mark):
-        if len(bare) < len(opening.run):
-            return ""
-        return "fence" if _indent(line) <= opening.width + 3 else "deep"
-    text = bare.rstrip(mark)
-    if len(bare) - len(text) >= len(opening.run):
-        return "glued"
+    if opening.run not in bare:
+        return ""
+    if not bare.strip(opening.run[0]) and _indent(line) <= opening.width + 3:
+        return "fence"
     other = _opening(line)
-    if other and other.run[0] == mark and other.language == "python":
+    if other and other.run[0] == opening.run[0] and other.language == "python":
         return "opens"
-    return ""
+    return "text"
 
 
-def _extended(lines: Sequence[str], fence: int, opening: _Opening) -> Iterator[tuple[str, int]]:
+def _extended(
+    lines: Sequence[str], at: int, fence: int, opening: _Opening
+) -> Iterator[tuple[str, int]]:
     """What follows a closing fence, with it, up to each later one, and the line after that."""
     body = [lines[fence]]
+    width = _margin(lines, at, opening)
     for end in range(fence + 1, len(lines)):
         if opening.run[:3] in lines[end] and _closes(lines[end], opening) == "fence":
             yield "".join(body), end + 1
-        body.append(_unindent(lines[end], opening.width))
+        body.append(_unindent(lines[end], width))
+
+
+def _margin(lines: Sequence[str], at: int, opening: _Opening) -> int:
+    """The columns to take off each line of a block: its fence's, if its code has as many."""
+    if opening.code or opening.quoted or not opening.width:
+        return opening.width
+    first = next((line for line in islice(lines, at + 1, None) if line.strip()), "")
+    return min(opening.width, _indent(first))
 
 
 def _indent(line: str) -> int:
