@@ -612,8 +612,9 @@ def _scan(
 def _closes(line: str, opening: _Opening) -> str:
     """How a line in a block may end it.
 
-    ``fence`` by the rules; ``opens`` because it opens a Python block; ``text`` if it holds a
-    fence that is indented too far or has text before or after it; else empty.
+    ``fence`` by the rules; ``opens`` because it opens a Python block; ``text`` if it is a fence
+    that is indented too far or has text behind it; else empty. A fence glued to the end of a
+    line of code closes nothing, as in CommonMark.
     """
     bare = line.strip(" \t\r\n")
     if opening.run not in bare:
@@ -623,7 +624,7 @@ def _closes(line: str, opening: _Opening) -> str:
     other = _opening(line)
     if other and other.run[0] == opening.run[0] and other.language == "python":
         return "opens"
-    return "text"
+    return "text" if bare.startswith(opening.run[0]) else ""
 
 
 def _extended(
