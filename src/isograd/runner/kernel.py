@@ -215,6 +215,30 @@ def reap_orphans(keep: int) -> None:
         os.waitpid(dead.si_pid, 0)
 
 
+def own_status() -> dict[str, str]:
+    """/proc/self/status."""
+    with open("/proc/self/status", encoding="utf-8", errors="replace") as file:
+        return dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
+
+
+def cgroup_limits() -> dict[str, str]:
+    """The limits of memory, pids and cpu that this cgroup has, as far as they can be seen."""
+    found = {}
+    for name, places in (
+        ("memory", ("memory.max", "memory/memory.limit_in_bytes")),
+        ("pids", ("pids.max", "pids/pids.max")),
+        ("cpu", ("cpu.max", "cpu/cpu.cfs_quota_us", "cpu,cpuacct/cpu.cfs_quota_us")),
+    ):
+        for place in places:
+            with contextlib.suppress(OSError):
+                with open(f"/sys/fs/cgroup/{place}", encoding="ascii") as file:
+                    value = file.read().strip()
+                # Version 1 says "none" with a number that no machine has.
+                if not value.startswith(("max", "-1")) and value[:19] != "9223372036854771712":
+                    found[name] = value
+    return found
+
+
 def is_dead(pid: int) -> bool:
     """Whether a process has ended, collected or not."""
     try:

@@ -46,6 +46,7 @@ The clock runs from ``started``, so what a fork or a fresh interpreter costs is 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import select
 import signal
@@ -112,10 +113,12 @@ def main(config: dict[str, Any], frame: bytes) -> NoReturn:
     lane = None
     try:
         kernel.set_dumpable(False)
+        born = kernel.own_status().get("NoNewPrivs", "")
         kernel.set_no_new_privs()
         kernel.become_subreaper()
         kernel.block_signals()
         lane = Lane(config, frame, host, null)
+        lane.born_no_new_privs = born
         host.send(op="hello", **lane.hello)
         lane.serve()
     except HostGone:
@@ -141,6 +144,7 @@ class Lane:
 
     def __init__(self, config: dict[str, Any], frame: bytes, host: Host, null: int) -> None:
         self.host = host
+        self.born_no_new_privs = ""
         self.null = null
         self._idle_s = float(config["idle_s"])
         self._fresh = config["spawn"] == "fresh"
@@ -171,6 +175,7 @@ class Lane:
             "implementation": sys.implementation.name,
             "spawn": "fresh" if self._fresh else "zygote",
             "layers": layers,
+            "packages": self._packages,
         }
 
     def _start_zygote(self, config: dict[str, Any], frame: bytes) -> tuple[socket.socket, int]:
@@ -194,17 +199,19 @@ class Lane:
                     file.write("1000")
                 theirs = socket.socket(fileno=control)
                 try:
-                    zygote.prepare(config)
+                    versions = zygote.prepare(config)
                 except Exception as error:
                     theirs.send(f"{type(error).__name__}: {error}".encode()[:4000])
                     os._exit(1)
-                theirs.send(b"ready")
+                theirs.send(b"ready" + json.dumps(versions).encode())
                 zygote.serve(theirs, (command, dict(os.environ), kept), self._uid)
             finally:
                 os._exit(1)
         theirs.close()
-        if (answer := ours.recv(4096)) != b"ready":
+        answer = ours.recv(1 << 16)
+        if not answer.startswith(b"ready"):
             raise RuntimeError(answer.decode("utf-8", "replace") or "the zygote died at its start")
+        self._packages = json.loads(answer.removeprefix(b"ready"))
         return ours, pid
 
     def serve(self) -> None:
@@ -325,11 +332,15 @@ class Lane:
                 scratch.empty(place, keep)
 
     def _inspect(self) -> dict[str, Any]:
-        with open("/proc/self/status", encoding="utf-8") as file:
-            status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
-        with open("/proc/self/mountinfo", encoding="utf-8") as file:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as file:
             mounts = file.read()
-        return {"status": status, "mountinfo": mounts, "pid": os.getpid(), "uid": os.getuid()}
+        return {
+            "status": kernel.own_status(),
+            "born_no_new_privs": self.born_no_new_privs,
+            "mountinfo": mounts,
+            "cgroup": kernel.cgroup_limits(),
+            "pid": os.getpid(),
+        }
 
     def end(self) -> None:
         """Ends the lane's processes and removes its files."""

@@ -34,12 +34,14 @@ COMMON = (
 ).split()
 
 
-def prepare(config: dict[str, Any]) -> None:
-    """Loads the modules that every child starts with, and makes their pages cheap to share."""
+def prepare(config: dict[str, Any]) -> dict[str, str]:
+    """Loads the modules that every child starts with, and makes their pages cheap to share.
+
+    Returns the versions of the distributions that candidates may import.
+    """
     import importlib
 
-    if config["packages"]:
-        packages.allow(config["packages"], config["site"])
+    versions = packages.allow(config["packages"], config["site"]) if config["packages"] else {}
     for name in [*COMMON, *config["preload"]]:
         importlib.import_module(name)
     from _sitebuiltins import Quitter, _Helper
@@ -55,6 +57,7 @@ def prepare(config: dict[str, Any]) -> None:
         sys.modules.pop(name, None)
     gc.collect()
     gc.freeze()
+    return versions
 
 
 def serve(control: socket.socket, fresh: tuple[list[str], dict[str, str], int], uid: int | None) -> None:

@@ -280,12 +280,15 @@ class Sandbox(ABC):
             assert self._lane is not None
             return self._lane.ask("inspect")
 
-    @property
-    def python(self) -> str:
-        """The version of the Python behind the wall, such as "3.11.7"."""
-        self.warm_up()
-        assert self._lane is not None
-        return str(self._lane.facts["python"])
+    def facts(self) -> dict[str, Any]:
+        """What is behind this wall: ``python``, ``packages`` with versions, ``layers`` in force.
+
+        Starts the lane if there is none. Raises SandboxUnavailable, SandboxCrashed.
+        """
+        with self._lock:
+            self.warm_up()
+            assert self._lane is not None
+            return {**self._lane.facts, "packages": self._lane.packages, **self._measured()}
 
     def close(self) -> None:
         """Ends the lane and everything on it, also in the middle of a job. May be called twice."""
@@ -323,6 +326,7 @@ class _Lane:
             raise LaneDied(f"an unexpected greeting: {hello.get('op')!r}", started=False)
         layers = tuple(config.get("layers", ())) + tuple(hello["layers"])
         self.facts = {"python": str(hello["python"]), "layers": layers}
+        self.packages = dict(hello["packages"])
 
     @property
     def silent_s(self) -> float:

@@ -51,6 +51,5 @@ class FakeSandbox(Sandbox):
     def warm_up(self) -> None:
         """Nothing to start."""
 
-    @property
-    def python(self) -> str:
-        return "fake"
+    def facts(self) -> dict[str, object]:
+        return {"python": "fake", "layers": (), "packages": {}}

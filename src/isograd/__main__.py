@@ -1,0 +1,5 @@
+"""``python -m isograd``."""
+
+from isograd.cli import main
+
+main()

@@ -1,0 +1,48 @@
+"""From a word on the command line to a sandbox."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from isograd.errors import InputError
+from isograd.sandbox.base import Sandbox
+from isograd.sandbox.docker import DockerSandbox
+from isograd.sandbox.subprocess import SubprocessSandbox, require_opt_in
+
+BACKENDS = ("subprocess", "docker")
+
+
+def sandbox_maker(
+    spec: str,
+    *,
+    allow_code_exec: bool = False,
+    image: str | None = None,
+    runtime: str | None = None,
+    packages: Sequence[str] = (),
+    spawn: str | None = None,
+    recycle: int | None = None,
+) -> Callable[[], Sandbox]:
+    """What makes sandboxes of the kind that ``spec`` names.
+
+    ``spec`` is a backend, or a backend with words behind a colon: ``fresh`` or ``zygote`` (how
+    candidates are started) or, for docker, an OCI runtime: ``subprocess:fresh``,
+    ``docker:runsc``, ``docker:runsc,fresh``. Raises InputError, OptInRequired.
+    """
+    backend, _, words = spec.partition(":")
+    settings: dict[str, Any] = {"packages": tuple(packages), "recycle": recycle}
+    if spawn is not None:
+        settings["spawn"] = spawn
+    for word in filter(None, words.split(",")):
+        if word in ("fresh", "zygote"):
+            settings["spawn"] = word
+        elif backend == "docker":
+            runtime = word
+        else:
+            raise InputError(f"--sandbox {spec}: {word!r} is not known: subprocess[:fresh]")
+    if backend == "subprocess":
+        require_opt_in(allow_code_exec)
+        return lambda: SubprocessSandbox(allow_code_exec=allow_code_exec, **settings)
+    if backend == "docker":
+        return lambda: DockerSandbox(image, runtime, **settings)
+    raise InputError(f"--sandbox {spec}: it is one of {', '.join(BACKENDS)}")
