@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from isograd.contract import DEFAULT_DENYLIST, Job, Limits, Result
+from isograd.contract import DEFAULT_DENYLIST, ExitCode, Job, Limits, Result, Sample
 from isograd.formats import SampleSet, TaskSet
 from isograd.report import ResultsFile, Summary
 from isograd.sandbox import Pool, Sandbox
@@ -25,17 +25,16 @@ class Batch:
     extraction: str = "auto"
     stops: tuple[str, ...] = ()
 
-    def jobs(self, done: set[tuple[str, int]]) -> Iterator[Job]:
-        """The job of each sample that is not in ``done``, in the file's order."""
-        for sample in self.samples:
-            if (sample.task_id, sample.index) not in done:
-                yield job_of(
-                    self.tasks.tasks[sample.task_id],
-                    sample,
-                    limits=self.limits,
-                    extraction=self.extraction,
-                    stops=self.stops,
-                )
+    def jobs(self, wanted: Callable[[Sample], bool] = lambda sample: True) -> Iterator[Job]:
+        """The job of each sample that is ``wanted``, in the file's order."""
+        for sample in filter(wanted, self.samples):
+            yield job_of(
+                self.tasks.tasks[sample.task_id],
+                sample,
+                limits=self.limits,
+                extraction=self.extraction,
+                stops=self.stops,
+            )
 
     def settings(self, facts: dict[str, Any]) -> dict[str, Any]:
         """What the verdicts depend on, for the results file's digest."""
@@ -60,11 +59,13 @@ def run_batch(
     lanes: int,
     out: Path | None = None,
     resume: bool = False,
+    retry_timeouts: bool = False,
     on_result: Callable[[Result], None] = lambda result: None,
 ) -> Summary:
     """Grades a batch on ``lanes`` lanes; results are appended to ``out`` as they come.
 
-    With ``resume`` what ``out`` holds is counted and not graded again. Raises InputError,
+    With ``resume`` what ``out`` holds is counted and not graded again. With ``retry_timeouts``
+    what timed out runs once more at the end, alone, and that verdict counts. Raises InputError,
     SandboxUnavailable; what was graded until then is kept.
     """
     summary = Summary()
@@ -75,17 +76,32 @@ def run_batch(
             with pool.lease() as sandbox:
                 facts = sandbox.facts()
             file = stack.enter_context(ResultsFile(out, batch.settings(facts), resume=resume))
-            for result in file.done:
-                done.add((result.task_id, result.sample))
-                summary.add(result)
-                on_result(result)
-            file.done.clear()
-        for result in pool.grade(batch.jobs(done)):
-            if file is not None:
+            done = {(result.task_id, result.sample) for result in file.done}
+
+        def keep(result: Result, *, graded: bool = True) -> None:
+            if file is not None and graded:
                 file.append(result)
             summary.add(result)
             on_result(result)
+
+        for result in file.done if file is not None else ():
+            keep(result, graded=False)
+        late: set[tuple[str, int]] = set()
+        for result in pool.grade(batch.jobs(lambda s: (s.task_id, s.index) not in done)):
+            if retry_timeouts and _timed_out(result):
+                late.add((result.task_id, result.sample))
+            else:
+                keep(result)
+        summary.retried = len(late)
+        for job in batch.jobs(lambda s: (s.task_id, s.index) in late):
+            result = pool.run_alone(job)
+            summary.retries_changed += not _timed_out(result)
+            keep(result)
     return summary
+
+
+def _timed_out(result: Result) -> bool:
+    return result.envelope is not None and result.envelope.exit_code is ExitCode.TIMEOUT
 
 
 def parse_ks(text: str) -> Sequence[int]:

@@ -132,12 +132,14 @@ _batch = _options(
 @click.option("--k", "ks", default="1,10,100", show_default=True, metavar="K,…")
 @click.option("--out", type=click.Path(path_type=Path), help="Append results to this file.")
 @click.option("--resume", is_flag=True, help="Go on with the file that --out names.")
+@click.option("--retry-timeouts", is_flag=True, help="Run what timed out once more, alone.")
 @click.option("--fail-under", type=float, metavar="X", help="Exit with 1 if pass@1 is below X.")
 @_json
 def run(
     ks: str,
     out: Path | None,
     resume: bool,
+    retry_timeouts: bool,
     fail_under: float | None,
     as_json: bool,
     **settings: Any,
@@ -160,6 +162,7 @@ def run(
             lanes=settings["workers"],
             out=out,
             resume=resume,
+            retry_timeouts=retry_timeouts,
             on_result=lambda result: advance(),
         )
     return _report(summary, wanted, fail_under, as_json)
@@ -230,7 +233,7 @@ def parity(sandboxes: Sequence[str], by: str | None, as_json: bool, **settings: 
     gvisor = any("runsc" in name for name in [*sandboxes, settings["runtime"] or ""])
     with _progress(len(batch.samples)) as advance:
         outcome = compare(
-            batch.jobs(set()),
+            batch.jobs(),
             makers,
             again=again,
             lanes=settings["workers"],

@@ -18,6 +18,8 @@ class Summary:
 
     def __init__(self) -> None:
         self.samples = 0
+        self.retried = 0
+        self.retries_changed = 0
         self.exit_codes: Counter[str] = Counter({code.value: 0 for code in ExitCode})
         self.reasons: Counter[str] = Counter()
         self.faults: list[tuple[str, int, str]] = []
@@ -73,6 +75,7 @@ class Summary:
                 {"task_id": task_id, "sample": sample, "exit_code": code, "wall_s": wall_s}
                 for wall_s, task_id, sample, code in sorted(self._slowest, reverse=True)
             ],
+            "timeouts_retried": {"retried": self.retried, "changed": self.retries_changed},
             "infrastructure_faults": [
                 {"task_id": task_id, "sample": sample, "fault": fault}
                 for task_id, sample, fault in self.faults

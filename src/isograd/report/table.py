@@ -34,6 +34,10 @@ def print_summary(summary: dict[str, Any], console: Console) -> None:
                 row["task_id"], str(row["sample"]), row["exit_code"], f"{row['wall_s']:.3f}"
             )
         console.print(slowest)
+    if (retried := summary["timeouts_retried"])["retried"]:
+        console.print(
+            f"{retried['retried']} timeouts ran once more, alone: {retried['changed']} changed"
+        )
     for fault in summary["infrastructure_faults"]:
         console.print(
             f"not graded, our fault: {fault['task_id']} sample {fault['sample']}: {fault['fault']}",
