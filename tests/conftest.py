@@ -11,10 +11,11 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import docker
 import pytest
+
+from isograd import DockerSandbox, Sandbox, SubprocessSandbox
 from support.compose import (
     docker_cleanup,
     docker_compose_command,
@@ -23,8 +24,6 @@ from support.compose import (
     docker_setup,
 )
 from support.daemon import ThrowawayDaemon, available
-
-from isograd import DockerSandbox, Sandbox, SubprocessSandbox
 
 __all__ = [
     "docker_cleanup",
@@ -169,5 +168,3 @@ def shared_data() -> Path:
 def _no_settings_of_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in os.environ if name.startswith("ISOGRAD_ALLOW")]:
         monkeypatch.delenv(name)
-
-

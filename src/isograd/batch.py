@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ class Batch:
 
     tasks: TaskSet
     samples: SampleSet
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     extraction: str = "auto"
     stops: tuple[str, ...] = ()
 

@@ -21,7 +21,7 @@ import click
 from isograd.errors import InputError, IsogradError
 
 if TYPE_CHECKING:
-    from isograd.contract import Limits, Result
+    from isograd.contract import Limits
     from isograd.sandbox import Sandbox
 
 _DONE, _BELOW, _INFRASTRUCTURE = 0, 1, 3

@@ -18,7 +18,7 @@ from isograd.sandbox import Sandbox
 _SUPERVISOR_CAPABILITIES = 0b1110_0000  # KILL, SETGID, SETUID
 _WRITABLE = ("/tmp", "/dev", "/proc", "/sys/fs/cgroup")
 
-_PROBE = '''
+_PROBE = """
 import errno, json, os, resource, socket, sys
 
 def status():
@@ -55,7 +55,7 @@ print(json.dumps({
         for name in ("FSIZE", "NOFILE", "CORE", "NPROC", "AS")
     },
 }))
-'''
+"""
 
 
 @dataclass(frozen=True)

@@ -303,7 +303,7 @@ def _import_host(client: docker.DockerClient, tag: str, packages: Packages, log:
     _same_architecture(client)
     python = str(getattr(sys, "_base_executable", None) or sys.executable)
     host = _probe(python)
-    bin_dir = os.path.dirname(python)  # noqa: PTH120 - the path as it is, links and all
+    bin_dir = os.path.dirname(python)
     log(f"copying Python {host['version']} from {host['prefix']}")
     with tempfile.TemporaryFile() as stream:
         with tarfile.open(fileobj=stream, mode="w", format=tarfile.GNU_FORMAT) as tar:
@@ -415,8 +415,8 @@ class _RootFs:
         if path == "/":
             return path
         here = self._below_parents(path)
-        if here not in self._made and os.path.islink(here):  # noqa: PTH114
-            self._emit_link(here, os.readlink(here))  # noqa: PTH115
+        if here not in self._made and os.path.islink(here):
+            self._emit_link(here, os.readlink(here))
         if here in self._links:
             return self.directory(_joined(here, self._links[here]))
         if here not in self._made:
@@ -447,8 +447,8 @@ class _RootFs:
         here = self._below_parents(path)
         if here in self._made:
             return
-        if os.path.islink(here):  # noqa: PTH114
-            self._emit_link(here, os.readlink(here))  # noqa: PTH115
+        if os.path.islink(here):
+            self._emit_link(here, os.readlink(here))
             self.tree(_joined(here, self._links[here]))
         elif Path(here).is_file():
             self._emit_file(here, Path(here))
@@ -471,7 +471,7 @@ class _RootFs:
 
     def _below_parents(self, path: str) -> str:
         parent, name = os.path.split(path)
-        return os.path.join(self.directory(parent), name)  # noqa: PTH118
+        return os.path.join(self.directory(parent), name)
 
     def _emit_file(self, here: str, host: Path, *, compiled: bool = True) -> None:
         if here in self._made:
@@ -515,7 +515,7 @@ class _RootFs:
 
 def _joined(link: str, target: str) -> str:
     """Where a link leads, given the real path of the link itself."""
-    return os.path.normpath(os.path.join(os.path.dirname(link), target))  # noqa: PTH118, PTH120
+    return os.path.normpath(os.path.join(os.path.dirname(link), target))
 
 
 def _compiled(host: Path, inside: str, status: os.stat_result) -> bytes | None:

@@ -196,7 +196,7 @@ class ThrowawayDaemon:
                 stat = (entry / "stat").read_text("utf-8", "replace")
                 parents[pid] = int(stat.rpartition(")")[2].split()[1])
                 command = (entry / "cmdline").read_bytes().split(b"\0")
-                program = os.path.basename(command[0])  # noqa: PTH119 - bytes
+                program = os.path.basename(command[0])
                 if program.startswith((b"containerd", b"runsc", b"runc")) and any(
                     f"{self._root}/".encode() in word for word in command
                 ):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from isograd.contract._base import Frozen
 
@@ -38,6 +38,13 @@ class Reason(StrEnum):
     SANDBOX_KILLED = "sandbox_killed"
 
 
+def _utf8_safe(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+Text = Annotated[str, AfterValidator(_utf8_safe)]
+"""Text that any encoder can write: a lone surrogate becomes its escape."""
+
 UNFINISHED = frozenset({ExitCode.TIMEOUT, ExitCode.ERROR, ExitCode.SYNTAX_ERROR})
 """Exit codes of runs that did not finish: they score 0 whatever passed before."""
 
@@ -57,10 +64,10 @@ class Envelope(Frozen):
     score: float = Field(ge=0.0, le=1.0)
     passed: int = Field(ge=0)
     total: int = Field(ge=0)
-    detail: str = ""
+    detail: Text = ""
     per_assertion: tuple[bool | None, ...] = ()
-    stdout: str = ""
-    stderr: str = ""
+    stdout: Text = ""
+    stderr: Text = ""
     truncated: bool = False
     grading: Literal["split", "shared"] = "shared"
 
@@ -78,7 +85,7 @@ class Envelope(Frozen):
 
     def canonical(self) -> bytes:
         """The envelope's bytes, the same for equal envelopes: what parity compares."""
-        return self.model_dump_json().encode("utf-8", "backslashreplace")
+        return self.model_dump_json().encode()
 
 
 def score_of(exit_code: ExitCode, passed: int, total: int) -> float:

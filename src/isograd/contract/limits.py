@@ -29,9 +29,14 @@ class Limits(Frozen):
         default=DEFAULT_TIMEOUT_CEILING_S, ge=MIN_TIMEOUT_S, le=86_400, description="seconds"
     )
     timeout_s: Annotated[float, AfterValidator(_clamp_timeout)] = Field(
-        3.0, gt=0, allow_inf_nan=False, description="wall seconds for import and checks together"
+        default=3.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="wall seconds for import and checks together",
     )
-    cpu_s: float | None = Field(default=None, gt=0, description="CPU seconds of one process, or no limit")
+    cpu_s: float | None = Field(
+        default=None, gt=0, description="CPU seconds of one process, or no limit"
+    )
     output_bytes: int = Field(
         default=262_144, ge=0, description="raw bytes of stdout and stderr together"
     )

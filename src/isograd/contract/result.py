@@ -12,15 +12,23 @@ class Measurement(Frozen):
     """What one run cost and where it ran. It differs from run to run; no verdict rests on it."""
 
     wall_s: float = Field(default=0.0, description="wall seconds of import and checks")
-    cpu_s: float = Field(default=0.0, description="user and system CPU seconds of the job's processes")
-    peak_memory_mb: float = Field(default=0.0, description="peak resident memory of the main process")
+    cpu_s: float = Field(
+        default=0.0, description="user and system CPU seconds of the job's processes"
+    )
+    peak_memory_mb: float = Field(
+        default=0.0, description="peak resident memory of the main process"
+    )
     backend: str = Field(default="", description="subprocess, docker, fake, …")
     runtime: str = Field(default="", description="the OCI runtime, where there is one")
     spawn: str = Field(default="", description="zygote or fresh")
     python: str = Field(default="", description="version of the Python behind the wall")
     image: str = Field(default="", description="digest of the image, where there is one")
-    layers: tuple[str, ...] = Field(default=(), description="the protections in force behind the wall")
-    retries: int = Field(default=0, description="times that the job was run again after a lane died")
+    layers: tuple[str, ...] = Field(
+        default=(), description="the protections in force behind the wall"
+    )
+    retries: int = Field(
+        default=0, description="times that the job was run again after a lane died"
+    )
 
 
 class Result(Frozen):

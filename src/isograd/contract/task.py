@@ -23,9 +23,11 @@ class Task(Frozen):
     entry_point: str | None = None
     checks: Checks
     reference: str | None = Field(default=None, description="a solution known to be right, if any")
-    timeout_s: float | None = Field(default=None, gt=0, description="wall seconds, wins over the run's")
+    timeout_s: float | None = Field(
+        default=None, gt=0, description="wall seconds, wins over the run's"
+    )
     memory_mb: int | None = Field(default=None, ge=16, description="MB, wins over the run's")
-    metadata: dict[str, Any] = {}
+    metadata: dict[str, Any] = Field(default_factory=dict)
 
 
 class Sample(Frozen):
@@ -34,4 +36,4 @@ class Sample(Frozen):
     task_id: str = Field(min_length=1)
     index: int = Field(ge=0)
     text: str
-    metadata: dict[str, Any] = {}
+    metadata: dict[str, Any] = Field(default_factory=dict)

@@ -65,12 +65,8 @@ class Summary:
             "exit_codes": dict(self.exit_codes),
             "reasons": dict(sorted(self.reasons.items())),
             "pass_at_k": {str(k): value for k, value in estimates.items()},
-            "pass_at_k_interval": {
-                str(k): list(bootstrap_interval(samples, k)) for k in estimates
-            },
-            "pass_at_k_undefined": {
-                str(k): why for k, why in undefined_ks(samples, ks).items()
-            },
+            "pass_at_k_interval": {str(k): list(bootstrap_interval(samples, k)) for k in estimates},
+            "pass_at_k_undefined": {str(k): why for k, why in undefined_ks(samples, ks).items()},
             "slowest": [
                 {"task_id": task_id, "sample": sample, "exit_code": code, "wall_s": wall_s}
                 for wall_s, task_id, sample, code in sorted(self._slowest, reverse=True)

@@ -14,7 +14,7 @@ def print_summary(summary: dict[str, Any], console: Console) -> None:
     verdicts = Table("exit code", "samples", "share", title=title, title_justify="left")
     verdicts.columns[1].justify = verdicts.columns[2].justify = "right"
     for code, count in summary["exit_codes"].items():
-        share = f"{count / summary['samples']:.1%}" if summary["samples"] else "–"
+        share = f"{count / summary['samples']:.1%}" if summary["samples"] else "-"
         verdicts.add_row(code, str(count), share)
     for reason, count in summary["reasons"].items():
         verdicts.add_row(f"  reason: {reason}", str(count), "")

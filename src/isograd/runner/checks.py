@@ -36,8 +36,8 @@ def compile_check(source: str, filename: str) -> Compiled:
     """Compiles an expression, an ``assert``, or several statements that hold some.
 
     The truth of every expression at the top counts, but for bare calls among several statements:
-    there only the last one's does, and it may give None. Raises NotACheck where the text cannot fail, SyntaxError (or what ``compile``
-    raises) where it is no Python.
+    there only the last one's does, and it may give None. Raises NotACheck where the text cannot
+    fail, SyntaxError (or what ``compile`` raises) where it is no Python.
     """
     tree = ast.parse(source.lstrip(" \t\r\n\f"), filename)
     if not any(_can_fail(statement) for statement in tree.body):

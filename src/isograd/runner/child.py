@@ -92,22 +92,23 @@ def _look_ordinary() -> None:
     sys.modules["__main__"] = types.ModuleType("__main__")
     sys.argv[:] = [SOURCE]
     sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), encoding="utf-8")
-    sys.stdout, sys.stderr = (
-        io.TextIOWrapper(
-            io.BufferedWriter(io.FileIO(fd, "w", closefd=False)),
-            encoding="utf-8",
-            errors=errors,
-            line_buffering=True,
-        )
-        for fd, errors in ((1, "strict"), (2, "backslashreplace"))
+    # Line by line, so that what was printed before a timeout or a kill is there to be seen.
+    stdout = io.BufferedWriter(io.FileIO(1, "w", closefd=False))
+    sys.stdout = io.TextIOWrapper(stdout, encoding="utf-8", line_buffering=True)
+    sys.stderr = io.TextIOWrapper(
+        io.FileIO(2, "w", closefd=False),
+        encoding="utf-8",
+        errors="backslashreplace",
+        write_through=True,
     )
-    sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr  # type: ignore[misc]
+    for name in ("stdin", "stdout", "stderr"):
+        setattr(sys, f"__{name}__", getattr(sys, name))
 
 
 def grade(job: dict[str, Any], send: Callable[..., None]) -> None:
     """Shared grading: candidate and checks in this process."""
     scratch = job["scratch"]
-    namespaces: list[dict[str, Any]] = []
+    namespaces = [globals(), *map(vars, (checks, denylist, kernel, wire))]
     try:
         program = _compile_checks(job["checks"])
     except checks.NotACheck as error:
@@ -214,7 +215,9 @@ def _compile_checks(given: dict[str, Any]) -> Callable[..., list[Check]]:
         except checks.NotACheck as error:
             raise checks.NotACheck(f"check {number} is no check: {error}") from None
     setup: Any = _compiled(
-        lambda source, name: compile(source, name, "exec", dont_inherit=True), given["setup"], "setup"
+        lambda source, name: compile(source, name, "exec", dont_inherit=True),
+        given["setup"],
+        "setup",
     )
 
     def ready_assertions(base: dict[str, Any], candidate: dict[str, Any]) -> list[Check]:

@@ -29,12 +29,17 @@ def install(patterns: list[str], friends: Callable[[dict[str, Any]], bool]) -> N
     modules = {name for name in patterns if name.split(".")[0] not in _CALLABLE_PARENTS}
     calls = [name for name in patterns if name.split(".")[0] in _CALLABLE_PARENTS]
 
+    ours = globals()
+
     def trusted(namespace: dict[str, Any]) -> bool:
+        if namespace is ours:  # an import that has been let through
+            return True
         name = namespace.get("__name__")
         if name == "candidate" or not isinstance(name, str):
             return friends(namespace)
         module = sys.modules.get(name)
-        return getattr(module, "__dict__", None) is namespace or friends(namespace)
+        own = isinstance(module, ModuleType) and _namespace_of(module) is namespace
+        return own or friends(namespace)
 
     if modules:
         _deny_imports(modules, trusted)
@@ -44,6 +49,12 @@ def install(patterns: list[str], friends: Callable[[dict[str, Any]], bool]) -> N
             module = sys.modules.get(place)
             for name in fnmatch.filter(vars(module) if module else (), function):
                 _deny_call(module, name, f"{parent}.{name}", trusted)
+
+
+def _namespace_of(module: ModuleType) -> dict[str, Any]:
+    """A module's namespace, without asking the module: it may be a guarded one."""
+    namespace: dict[str, Any] = ModuleType.__getattribute__(module, "__dict__")
+    return namespace
 
 
 def _deny_call(
@@ -77,7 +88,9 @@ def _deny_imports(modules: set[str], trusted: Callable[[dict[str, Any]], bool]) 
 
         def __getattribute__(self, attribute: str) -> Any:
             if not trusted(sys._getframe(1).f_globals):
-                raise ImportError(f"denied: import of {ModuleType.__getattribute__(self, '__name__')!r}")
+                raise ImportError(
+                    f"denied: import of {ModuleType.__getattribute__(self, '__name__')!r}"
+                )
             return ModuleType.__getattribute__(self, attribute)
 
     class Guard(importlib.abc.MetaPathFinder, importlib.abc.Loader):

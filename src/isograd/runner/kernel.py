@@ -79,7 +79,9 @@ def lane_uid(seed: int) -> int:
     except OSError:
         spans = [[0, 0, 1 << 32]]
     first, _, count = max(spans, key=lambda span: span[2])
-    low, high = (1 << 30, (1 << 31) - 2) if count > (1 << 31) else (first + count // 2, first + count)
+    low, high = (
+        (1 << 30, (1 << 31) - 2) if count > (1 << 31) else (first + count // 2, first + count)
+    )
     return low + seed % max(1, high - low)
 
 

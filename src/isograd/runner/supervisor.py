@@ -232,7 +232,9 @@ class Lane:
         total = 1 if job["checks"]["kind"] == "program" else len(job["checks"]["checks"])
         if job["code"] is None or not job["code"].strip():
             envelope = Evidence(total).envelope("error", "no_code", "there is no code")
-            self.host.send(op="verdict", nonce=nonce, envelope=envelope, measurement={}, spent=False)
+            self.host.send(
+                op="verdict", nonce=nonce, envelope=envelope, measurement={}, spent=False
+            )
             return
         spent = True
         run = Run(self, nonce, job, total)
@@ -259,7 +261,7 @@ class Lane:
         return int(zygote.REQUEST.unpack(self._recv(zygote.REQUEST.size))[1])
 
     def collect(self, pid: int) -> tuple[int, float, float, int]:
-        """Kills a child, if it lives, and collects it: status, user and system seconds, peak KiB."""
+        """Kills a child, if it lives, and collects it: status, user and system s, peak KiB."""
         self.control.send(zygote.REQUEST.pack(b"R", pid))
         status, user, system, peak = zygote.ENDED.unpack(self._recv(zygote.ENDED.size))
         return status, user, system, peak
@@ -446,6 +448,7 @@ class Run:
         self._stop: tuple[str, str | None, str] | None = None
         self._gone = False
         self._pid = 0
+        self._opened = contextlib.ExitStack()
         self._fds: set[int] = set()
         self._begun = time.monotonic()
         self._ended = self._begun
@@ -454,20 +457,24 @@ class Run:
     def start(self) -> None:
         lane = self._lane
         place = lane.make_job_directory()
-        ours, theirs = socket.socketpair()
+        self._channel, theirs = socket.socketpair()
         self._out, out = os.pipe()
         self._err, err = os.pipe()
-        self._channel = ours
         self._fds = {self._out, self._err}
+        self._opened.callback(self._channel.close)
+        for fd in self._fds:
+            self._opened.callback(os.close, fd)
         try:
             self._pid = lane.fork(lane.null, out, err, theirs.fileno())
         finally:
             theirs.close()
             os.close(out)
             os.close(err)
-        self._pidfd = _pidfd(self._pid)
-        for fd in (self._out, self._err, ours.fileno()):
+        for fd in (self._out, self._err, self._channel.fileno()):
             os.set_blocking(fd, False)
+        self._pidfd = _pidfd(self._pid)
+        if self._pidfd is not None:
+            self._opened.callback(os.close, self._pidfd)
         payload = {name: self._job[name] for name in ("code", "checks", "limits", "denylist")}
         self._outgoing = memoryview(wire.pack({**payload, "key": self._key, "scratch": place}))
 
@@ -598,7 +605,11 @@ class Run:
         if used > limits["scratch_mb"] * _MIB:
             self._stop = ("error", "scratch", f"more than {limits['scratch_mb']} MB in scratch")
         elif files > limits["scratch_files"]:
-            self._stop = ("error", "scratch", f"more than {limits['scratch_files']} files in scratch")
+            self._stop = (
+                "error",
+                "scratch",
+                f"more than {limits['scratch_files']} files in scratch",
+            )
 
     def finish(self) -> dict[str, Any]:
         """Ends every process of the job and gives the envelope."""
@@ -613,7 +624,7 @@ class Run:
         for fd in sorted(self._fds):
             while select.select([fd], [], [], 0)[0] and self._drain(fd):
                 pass
-        self._close()
+        self._opened.close()
         if self._stop is not None:
             return evidence.envelope(*self._stop, killed=True)
         if evidence.end is not None:
@@ -635,14 +646,7 @@ class Run:
         """Lets go of everything after a fault of ours."""
         if self._pid:
             self._lane.collect(self._pid)
-        self._close()
-
-    def _close(self) -> None:
-        for fd in (self._out, self._err):
-            os.close(fd)
-        self._channel.close()
-        if self._pidfd is not None:
-            os.close(self._pidfd)
+        self._opened.close()
 
     def measurement(self) -> dict[str, Any]:
         user, system, peak = self._usage

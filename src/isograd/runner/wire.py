@@ -69,7 +69,9 @@ def read_message(fd: int) -> dict[str, Any]:
         if message is not None:
             return message
         buffer = reader._buffer
-        want = 4 - len(buffer) if len(buffer) < 4 else _HEADER.unpack_from(buffer)[0] + 4 - len(buffer)
+        want = (
+            4 - len(buffer) if len(buffer) < 4 else _HEADER.unpack_from(buffer)[0] + 4 - len(buffer)
+        )
         want = min(want, 1 << 20)
 
 

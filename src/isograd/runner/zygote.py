@@ -26,12 +26,12 @@ ENDED = struct.Struct("!qddq")
 
 # What programs commonly import. Only names whose import binds no submodule that a program of its
 # own would not have: a candidate must not pass because of what we loaded.
-COMMON = (
-    "abc argparse array ast base64 bisect calendar cmath collections contextlib copy csv dataclasses "
-    "datetime decimal enum fractions functools hashlib heapq inspect io itertools json math "
-    "numbers operator pprint queue random re statistics string struct textwrap threading time "
-    "traceback types typing unicodedata warnings zlib"
-).split()
+COMMON = """
+    abc argparse array ast base64 bisect calendar cmath collections contextlib copy csv
+    dataclasses datetime decimal enum fractions functools hashlib heapq inspect io itertools json
+    math mmap numbers operator pprint queue random re statistics string struct textwrap threading
+    time traceback types typing unicodedata warnings zlib
+""".split()
 
 
 def prepare(config: dict[str, Any]) -> dict[str, str]:
@@ -44,13 +44,12 @@ def prepare(config: dict[str, Any]) -> dict[str, str]:
     versions = packages.allow(config["packages"], config["site"]) if config["packages"] else {}
     for name in [*COMMON, *config["preload"]]:
         importlib.import_module(name)
-    from _sitebuiltins import Quitter, _Helper
-
     import builtins
+    from _sitebuiltins import Quitter, _Helper
 
     builtins.exit = Quitter("exit", "Ctrl-D (i.e. EOF)")
     builtins.quit = Quitter("quit", "Ctrl-D (i.e. EOF)")
-    builtins.help = _Helper()  # type: ignore[assignment]
+    builtins.help = _Helper()
     sys.setrecursionlimit(1000)
     # A candidate that imports ctypes gets a copy of its own, by the denylist's leave.
     for name in ("ctypes", "ctypes._endian", "_ctypes"):
@@ -60,7 +59,9 @@ def prepare(config: dict[str, Any]) -> dict[str, str]:
     return versions
 
 
-def serve(control: socket.socket, fresh: tuple[list[str], dict[str, str], int], uid: int | None) -> None:
+def serve(
+    control: socket.socket, fresh: tuple[list[str], dict[str, str], int], uid: int | None
+) -> None:
     """Answers requests until the supervisor is gone. Returns only in that process's own end.
 
     ``fresh`` is the command, the environment and the descriptor of the runner's sources with

@@ -127,7 +127,7 @@ class Sandbox(ABC):
         (``boot.first_message``). Raises SandboxUnavailable.
         """
 
-    def _check_alive(self) -> None:
+    def _check_alive(self) -> None:  # noqa: B027
         """Raises SandboxUnavailable if what keeps the lanes (a daemon) is gone."""
 
     def _measured(self) -> dict[str, Any]:
@@ -168,7 +168,9 @@ class Sandbox(ABC):
                     with self.alone():
                         return self._put_to_trial(job, death)
                 if attempt == 2:
-                    raise SandboxCrashed(f"three lanes died before the candidate: {death}") from death
+                    raise SandboxCrashed(
+                        f"three lanes died before the candidate: {death}"
+                    ) from death
                 continue
             return self._result(job, envelope, measurement, attempt)
         raise AssertionError("unreachable")
@@ -209,7 +211,11 @@ class Sandbox(ABC):
         self, job: Job, envelope: Envelope, measurement: dict[str, Any], retries: int
     ) -> Result:
         measured = Measurement(
-            **measurement, backend=self.backend, spawn=self._spawn, retries=retries, **self._measured()
+            **measurement,
+            backend=self.backend,
+            spawn=self._spawn,
+            retries=retries,
+            **self._measured(),
         )
         return Result(
             task_id=job.task_id, sample=job.sample, envelope=envelope, measurement=measured
@@ -256,7 +262,14 @@ class Sandbox(ABC):
             lane.close()
 
     def _refuse_excess(self, limits: Limits) -> None:
-        for name in ("memory_mb", "processes", "scratch_mb", "scratch_files", "file_mb", "open_files"):
+        for name in (
+            "memory_mb",
+            "processes",
+            "scratch_mb",
+            "scratch_files",
+            "file_mb",
+            "open_files",
+        ):
             asked, most = getattr(limits, name), getattr(self._ceiling, name)
             if asked > most:
                 raise InputError(

@@ -78,7 +78,7 @@ class DockerSandbox(Sandbox):
 
         client = self._connected()
         try:
-            image = client.api.inspect_image(self._image)
+            image = client.images.get(self._image).attrs
             self._refuse_foreign(client, image)
             self._digest = str(image["Id"])
             stream = _ContainerStream(client, self._create(client))
@@ -107,6 +107,8 @@ class DockerSandbox(Sandbox):
             )
 
     def _create(self, client: docker.DockerClient) -> str:
+        import docker
+
         ceiling = self._ceiling
         memory = (ceiling.memory_mb + 2 * ceiling.scratch_mb + 512) << 20
         size = f"mode=1777,size={2 * ceiling.scratch_mb}m,nr_inodes={2 * ceiling.scratch_files}"
@@ -124,7 +126,7 @@ class DockerSandbox(Sandbox):
             cpu_quota=100_000 * _CPUS,
             shm_size=2 * ceiling.scratch_mb << 20,
             tmpfs={"/tmp": f"rw,nosuid,nodev,noexec,{size}"},
-            log_config={"type": "none"},
+            log_config=docker.types.LogConfig(type="none"),
             auto_remove=True,
             runtime=self._runtime,
             init=False,
@@ -205,7 +207,9 @@ def _unavailable(error: Exception) -> SandboxUnavailable:
             f"the daemon at {where} does not know that runtime ({text[:200]}): "
             "leave out --runtime, or register it with the daemon"
         )
-    return SandboxUnavailable(f"Docker at {where}: {text[:400]}: type: isograd doctor --sandbox docker")
+    return SandboxUnavailable(
+        f"Docker at {where}: {text[:400]}: type: isograd doctor --sandbox docker"
+    )
 
 
 class _ContainerStream:

@@ -1,12 +1,13 @@
 """The subprocess wall, where Linux namespaces can be had. Run by ``python -I -c``, stdlib only.
 
-argv[1] is JSON: ``command`` (what to run), ``show`` (directories that it must see), ``scratch_mb``
-and ``scratch_files`` (the size of /tmp), ``status`` (a descriptor: why it cannot be had is written
-there; it is closed without a word once the command runs). The command becomes PID 1 of namespaces of its own
-(process ids, mounts, IPC, network, host name) on a root that holds the system's libraries and
-what ``show`` names, read-only, with a private /tmp and /dev/shm, and with no capability but
-SETUID, SETGID and KILL: the shape of the container. Nothing is started where that cannot be
-had.
+argv[1] is JSON: ``command`` (what to run), ``show`` (directories that it must see),
+``scratch_mb`` and ``scratch_files`` (the size of /tmp), ``status`` (a descriptor: why it cannot
+be had is written there; it is closed without a word once the command runs).
+
+The command becomes PID 1 of namespaces of its own (process ids, mounts, IPC, network, host name)
+on a root that holds the system's libraries and what ``show`` names, read-only, with a private
+/tmp and /dev/shm, and with no capability but SETUID, SETGID and KILL: the shape of the
+container. Nothing is started where that cannot be had.
 """
 
 from __future__ import annotations

