@@ -36,17 +36,14 @@ def test_messages_survive_any_cut(size: int) -> None:
         b"\0\0\0\x02[]",
         b"\0\0\0\x04null",
         b"\0\0\0\0",
-        wire.pack({"x": "y" * 100}),
         (100_000).to_bytes(4, "big") + b"[" * 100_000,
+        (200_001).to_bytes(4, "big"),
     ],
 )
 def test_what_is_no_frame_is_malformed(data: bytes) -> None:
     """Too long, not JSON, not an object or nested without end: Malformed, nothing else."""
-    reader = wire.Reader(limit=64 if data.startswith(b"\0\0\0j") else 200_000)
+    reader = wire.Reader(limit=200_000)
     reader.feed(data)
-    if data == wire.pack({"x": "y" * 100}):
-        reader = wire.Reader(limit=64)
-        reader.feed(data)
     with pytest.raises(wire.Malformed):
         reader.next()
 
@@ -54,14 +51,15 @@ def test_what_is_no_frame_is_malformed(data: bytes) -> None:
 def test_random_bytes_are_never_anything_else() -> None:
     """Whatever bytes come, a reader waits, gives a message or says Malformed."""
     source = random.Random(0)
+    outcomes = set()
     for _ in range(2000):
         reader = wire.Reader(limit=1000)
-        data = source.randbytes(source.randrange(40))
-        reader.feed(bytes(2) + data[:2] + data[2:] if source.random() < 0.5 else data)
+        reader.feed(bytes(2) + source.randbytes(source.randrange(40)))
         try:
-            assert reader.next() is None or True
+            outcomes.add(type(reader.next()))
         except wire.Malformed:
-            pass
+            outcomes.add(wire.Malformed)
+    assert outcomes <= {type(None), dict, wire.Malformed} and wire.Malformed in outcomes
 
 
 def test_read_message_reads_one_message_and_no_more() -> None:

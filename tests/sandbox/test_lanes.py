@@ -405,7 +405,9 @@ def test_running_code_here_needs_leave(monkeypatch: pytest.MonkeyPatch) -> None:
         assert sandbox.run(CONTROL) == PASS
 
 
-def test_a_lane_is_used_again(make_sandbox: Callable[[str], Callable[[], Sandbox]], backend: str) -> None:
+def test_a_lane_is_used_again(
+    make_sandbox: Callable[[str], Callable[[], Sandbox]], backend: str
+) -> None:
     """Jobs of a sandbox run on one lane until it must be replaced."""
     code = "import os\nprint(os.getuid())\none = 1\n"
     with make_sandbox(backend)() as sandbox:
