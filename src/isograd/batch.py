@@ -87,11 +87,16 @@ def run_batch(
         for result in file.done if file is not None else ():
             keep(result, graded=False)
         late: set[tuple[str, int]] = set()
-        for result in pool.grade(batch.jobs(lambda s: (s.task_id, s.index) not in done)):
-            if retry_timeouts and _timed_out(result):
-                late.add((result.task_id, result.sample))
-            else:
-                keep(result)
+        results = pool.grade(batch.jobs(lambda s: (s.task_id, s.index) not in done))
+        try:
+            for result in results:
+                if retry_timeouts and _timed_out(result):
+                    late.add((result.task_id, result.sample))
+                else:
+                    keep(result)
+        except BaseException:
+            pool.close()  # before the generator's end, which waits for the running jobs
+            raise
         summary.retried = len(late)
         for job in batch.jobs(lambda s: (s.task_id, s.index) in late):
             result = pool.run_alone(job)

@@ -42,22 +42,53 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         signal.signal(signal.SIGTERM, terminate)
     try:
         status = cli(args=arguments, prog_name="isograd", standalone_mode=False)
-    except click.ClickException as error:
+    except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         status = error.exit_code
+    except click.ClickException as error:
+        _complain(_usage(error))
+        status = error.exit_code
     except (KeyboardInterrupt, click.Abort):
-        click.echo("isograd: interrupted", err=True)
+        _complain("interrupted: --resume goes on with the file that --out named")
         status = 130
     except _Terminated:
-        click.echo("isograd: terminated", err=True)
+        _complain("terminated: --resume goes on with the file that --out named")
         status = 143
     except IsogradError as error:
-        click.echo(f"isograd: {error}", err=True)
+        _complain(str(error))
         status = error.exit_status
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        status = 0
     sys.exit(status or 0)
+
+
+def _complain(message: str) -> None:
+    with contextlib.suppress(OSError):  # nobody reads stderr: the exit status is left
+        click.echo(f"isograd: {message}", err=True)
+
+
+def _usage(error: click.ClickException) -> str:
+    """What is wrong with the command line, in one line, and where help is to be had."""
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "isograd"
+    return f"{' '.join(error.format_message().split()).rstrip('.')}: type: {command} --help"
+
+
+@contextlib.contextmanager
+def _printing() -> Iterator[None]:
+    """For what prints to stdout: who closes it early changes no exit status."""
+    if sys.stdout is not None and hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        yield
+    except (BrokenPipeError, SystemExit):  # rich makes the one of the other
+        _leave_stdout()
+    except OSError as error:
+        _leave_stdout()
+        raise IsogradError(f"cannot print: {error.strerror}: send stdout elsewhere") from error
+
+
+def _leave_stdout() -> None:
+    """What is still to be flushed at the exit goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -153,6 +184,8 @@ def run(
         raise InputError(f"--k {ks}: give positive whole numbers, such as 1,10,100") from None
     if resume and out is None:
         raise InputError("--resume goes on with a results file: add --out FILE")
+    if fail_under is not None and not 0 <= fail_under <= 1:
+        raise InputError(f"--fail-under {fail_under}: give a share from 0 to 1, such as 0.85")
     make = _maker(settings.pop("sandbox"), settings)
     batch = _read_batch(settings)
     with _progress(len(batch.samples)) as advance:
@@ -170,20 +203,24 @@ def run(
 
 def _report(summary: Any, ks: Sequence[int], fail_under: float | None, as_json: bool) -> int:
     report = summary.as_json(ks)
-    if as_json:
-        click.echo(json.dumps(report))
-    else:
-        from rich.console import Console
+    with _printing():
+        if as_json:
+            click.echo(json.dumps(report))
+        else:
+            from rich.console import Console
 
-        from isograd.report.table import print_summary
+            from isograd.report.table import print_summary
 
-        print_summary(report, Console())
+            print_summary(report, Console())
     if summary.faults:
-        click.echo(f"isograd: {len(summary.faults)} samples not graded, by our fault", err=True)
+        _complain(
+            f"{len(summary.faults)} samples not graded, by our fault: "
+            "--out FILE --resume grades only what is missing"
+        )
         return _INFRASTRUCTURE
     passed = summary.pass_at_k([1]).get(1, 0.0)
     if fail_under is not None and passed < fail_under:
-        click.echo(f"isograd: pass@1 {passed:.4f} is below {fail_under}", err=True)
+        _complain(f"pass@1 {passed:.4f} is below {fail_under}")
         return _BELOW
     return _DONE
 
@@ -206,8 +243,10 @@ def exec_(file: Any, checks: Sequence[str], sandbox: str, as_json: bool, **setti
     make = _maker(sandbox, settings)
     with make() as wall:
         envelope = wall.run(Job(code=code, checks=Assertions(checks), limits=_limits_of(settings)))
-    text = envelope.model_dump_json(indent=None if as_json or not sys.stdout.isatty() else 2)
-    click.echo(text)
+    plain = as_json or sys.stdout is None or not sys.stdout.isatty()
+    text = envelope.model_dump_json(indent=None if plain else 2)
+    with _printing():
+        click.echo(text.encode("utf-8", "backslashreplace"))
     return _DONE
 
 
@@ -240,10 +279,11 @@ def parity(sandboxes: Sequence[str], by: str | None, as_json: bool, **settings: 
             by="verdict" if by == "verdict" or (by is None and gvisor) else "bytes",
             progress=lambda done: advance(),
         )
-    if as_json:
-        click.echo(json.dumps(outcome.as_json()))
-    else:
-        _print_parity(outcome)
+    with _printing():
+        if as_json:
+            click.echo(json.dumps(outcome.as_json()))
+        else:
+            _print_parity(outcome)
     if outcome.faults:
         return _INFRASTRUCTURE
     return _DONE if outcome.agrees else _BELOW
@@ -309,20 +349,25 @@ def doctor(sandboxes: Sequence[str], as_json: bool, **settings: Any) -> int:
             if sandboxes:
                 raise
             found[name] = str(error)
-    if as_json:
-        click.echo(json.dumps(found))
-    else:
-        for name, findings in found.items():
-            click.echo(f"{name}:")
-            if isinstance(findings, str):
-                click.echo(f"  cannot be had: {findings}")
-                continue
-            for finding in findings:
-                mark = "ok  " if finding["holds"] else "FAIL"
-                click.echo(f"  {mark} {finding['name']}: {finding['seen']}")
+    with _printing():
+        if as_json:
+            click.echo(json.dumps(found))
+        else:
+            _print_findings(found)
     examined = [findings for findings in found.values() if not isinstance(findings, str)]
     sound = all(finding["holds"] for findings in examined for finding in findings)
     return _DONE if examined and sound else _INFRASTRUCTURE
+
+
+def _print_findings(found: dict[str, Any]) -> None:
+    for name, findings in found.items():
+        click.echo(f"{name}:")
+        if isinstance(findings, str):
+            click.echo(f"  cannot be had: {findings}")
+            continue
+        for finding in findings:
+            mark = "ok  " if finding["holds"] else "FAIL"
+            click.echo(f"  {mark} {finding['name']}: {finding['seen']}")
 
 
 @cli.command()
@@ -371,7 +416,10 @@ def _limits_of(settings: dict[str, Any]) -> Limits:
         )
     except ValidationError as error:
         problem = error.errors()[0]
-        raise InputError(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}") from None
+        option = str(problem["loc"][0]).removesuffix("_s").replace("_", "-")
+        raise InputError(
+            f"--{option} {problem['input']}: {problem['msg'].lower()}, in seconds"
+        ) from None
 
 
 def _read_batch(settings: dict[str, Any]) -> Any:

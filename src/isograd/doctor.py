@@ -7,6 +7,7 @@ denylist empty, says what a candidate can see and do.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,9 @@ from isograd.errors import SandboxCrashed
 from isograd.sandbox import Sandbox
 
 _SUPERVISOR_CAPABILITIES = 0b1110_0000  # KILL, SETGID, SETUID
+_HOSTS_IPC = "ipc:[4026531839]"
+"""The IPC namespace that Linux starts with; gVisor has none to show, and one for each sandbox."""
+
 _WRITABLE = ("/tmp", "/dev", "/proc", "/sys/fs/cgroup")
 
 _PROBE = """
@@ -41,14 +45,17 @@ def write(path):
     with open(path, "w"):
         os.unlink(path)
 
+import ctypes
+
 print(json.dumps({
     "status": status(),
+    "no_new_privs": ctypes.CDLL(None).prctl(39, 0, 0, 0, 0),  # PR_GET_NO_NEW_PRIVS
     "uids": os.getresuid(),
     "interfaces": [name for _, name in socket.if_nameindex()],
     "connect": refused(connect),
     "write_root": refused(lambda: write("/isograd-probe")),
     "write_library": refused(lambda: write(os.path.dirname(os.__file__) + "/isograd_probe.py")),
-    "read_only_root": bool(os.statvfs("/").f_flag & os.ST_RDONLY),
+    "ipc": os.readlink("/proc/self/ns/ipc") if os.path.lexists("/proc/self/ns/ipc") else None,
     "signal_supervisor": refused(lambda: os.kill(os.getppid(), 0)),
     "limits": {
         name: resource.getrlimit(getattr(resource, "RLIMIT_" + name))
@@ -78,14 +85,18 @@ def examine(sandbox: Sandbox) -> list[Finding]:
         raise SandboxCrashed(f"the probe ended with {envelope.exit_code.value}: {envelope.detail}")
     candidate = json.loads(envelope.stdout)
     in_container = sandbox.backend == "docker"
-    findings = list(_about_candidate(candidate, limits))
-    findings += _about_supervisor(inside, in_container)
-    if in_container:
+    root_is_read_only = "/" not in _writable_mounts(inside["mountinfo"])
+    findings = list(_about_candidate(candidate, limits, root_is_read_only))
+    gvisor = sandbox.facts().get("runtime") == "runsc"  # its kernel stands where seccomp would
+    findings += _about_supervisor(inside, in_container, gvisor)
+    if in_container and not gvisor:  # whose limits are the sandbox's own, unseen from inside
         findings += _about_container(inside)
     return findings
 
 
-def _about_candidate(seen: dict[str, Any], limits: Limits) -> Iterator[Finding]:
+def _about_candidate(
+    seen: dict[str, Any], limits: Limits, root_is_read_only: bool
+) -> Iterator[Finding]:
     status = seen["status"]
     yield Finding(
         "no network",
@@ -94,17 +105,20 @@ def _about_candidate(seen: dict[str, Any], limits: Limits) -> Iterator[Finding]:
     )
     yield Finding(
         "read-only root",
-        seen["read_only_root"] and None not in (seen["write_root"], seen["write_library"]),
+        root_is_read_only and None not in (seen["write_root"], seen["write_library"]),
         f"writing gives {seen['write_root']} and {seen['write_library']}",
     )
+    yield Finding(
+        "private IPC", seen["ipc"] not in (_HOSTS_IPC, _own_ipc()), f"namespace {seen['ipc']}"
+    )
     yield Finding("candidate is not root", 0 not in seen["uids"], f"uid {seen['uids'][0]}")
-    capabilities = [status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")]
+    capabilities = [status.get(name, "0") for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")]
     yield Finding(
         "candidate has no capabilities",
         all(int(value, 16) == 0 for value in capabilities),
         f"permitted {capabilities[1]}, effective {capabilities[2]}",
     )
-    yield Finding("no_new_privs", status["NoNewPrivs"] == "1", f"candidate {status['NoNewPrivs']}")
+    yield Finding("no_new_privs", seen["no_new_privs"] == 1, f"candidate {seen['no_new_privs']}")
     yield Finding(
         "candidate cannot signal the supervisor",
         seen["signal_supervisor"] is not None,
@@ -127,7 +141,16 @@ def _about_candidate(seen: dict[str, Any], limits: Limits) -> Iterator[Finding]:
     yield Finding("resource limits", not wrong, "; ".join(wrong) or "as the job asks")
 
 
-def _about_supervisor(inside: dict[str, Any], in_container: bool) -> Iterator[Finding]:
+def _own_ipc() -> str:
+    try:
+        return os.readlink("/proc/self/ns/ipc")
+    except OSError:
+        return _HOSTS_IPC
+
+
+def _about_supervisor(
+    inside: dict[str, Any], in_container: bool, gvisor: bool
+) -> Iterator[Finding]:
     status = inside["status"]
     bounding = int(status["CapBnd"], 16)
     yield Finding(
@@ -144,11 +167,12 @@ def _about_supervisor(inside: dict[str, Any], in_container: bool) -> Iterator[Fi
     yield Finding(
         "nothing else is writable", not writable, ", ".join(writable[:5]) or "only scratch"
     )
-    if in_container:
+    if in_container and not gvisor:
         yield Finding("seccomp", status.get("Seccomp") == "2", f"mode {status.get('Seccomp')}")
+    if in_container:
         yield Finding(
             "container starts with no_new_privs",
-            inside["born_no_new_privs"] == "1",
+            inside["born_no_new_privs"],
             str(inside["born_no_new_privs"]),
         )
 
@@ -157,11 +181,29 @@ def _about_container(inside: dict[str, Any]) -> Iterator[Finding]:
     for name in ("memory", "pids", "cpu"):
         value = inside["cgroup"].get(name)
         yield Finding(f"{name} limit of the container", value is not None, str(value))
+    scratch = _options_of("/tmp", inside["mountinfo"])
+    bounded = any(option.startswith("size=") for option in scratch)
+    yield Finding(
+        "scratch is bounded, nosuid and nodev",
+        bounded and {"nosuid", "nodev"} <= scratch,
+        ", ".join(sorted(scratch)) or "no file system of its own",
+    )
 
 
-def _writable_mounts(mountinfo: str) -> Iterator[str]:
+def _writable_mounts(mountinfo: str) -> list[str]:
+    found = {}
     for line in mountinfo.splitlines():
         fields = line.split()
         options = {*fields[5].split(","), *fields[-1].split(",")}
-        if "rw" in fields[5].split(",") and "ro" not in options:
-            yield fields[4]
+        found[fields[4]] = "ro" not in options  # the last mount on a place is the one that counts
+    return [place for place, writable in found.items() if writable]
+
+
+def _options_of(place: str, mountinfo: str) -> set[str]:
+    """The options of the file system at ``place``, its own and its mount's."""
+    found: set[str] = set()
+    for line in mountinfo.splitlines():
+        fields = line.split()
+        if fields[4] == place:
+            found = {*fields[5].split(","), *fields[-1].split(",")}
+    return found

@@ -132,21 +132,18 @@ def compare(
         lock = threading.Lock()
 
         def one(job: Job) -> None:
-            envelopes: dict[str, Envelope] = {}
-            for name, pool in pools.items():
-                try:
-                    envelopes[name] = pool.run(job)
-                except SandboxCrashed as error:
-                    with lock:
-                        outcome.jobs += 1
-                        outcome.faults.append((job.task_id, job.sample, f"{name}: {error}"))
-                    return
-            difference = None
-            if len({key(envelope) for envelope in envelopes.values()}) > 1:
-                difference = _name(job, envelopes, fresh, key, accepted, occurred)
+            difference = fault = None
+            try:
+                envelopes = {name: pool.run(job) for name, pool in pools.items()}
+                if len({key(envelope) for envelope in envelopes.values()}) > 1:
+                    difference = _name(job, envelopes, fresh, key, accepted, occurred)
+            except SandboxCrashed as error:
+                fault = (job.task_id, job.sample, str(error))
             with lock:
                 outcome.jobs += 1
-                if difference is None:
+                if fault is not None:
+                    outcome.faults.append(fault)
+                elif difference is None:
                     outcome.identical += 1
                 else:
                     outcome.differences.append(difference)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -18,9 +19,10 @@ from typing import Any, Self
 from pydantic import ValidationError
 
 from isograd.contract import Result
-from isograd.errors import InputError
+from isograd.errors import InputError, IsogradError
 
 _VERSION = 1
+_MARK = b'{"isograd_results":'
 
 
 def digest_of(settings: dict[str, Any]) -> str:
@@ -33,7 +35,8 @@ class ResultsFile:
     """A results file that is being written; locked until it is closed.
 
     ``settings`` are what the verdicts depend on. A file that exists is refused unless ``resume``,
-    and then if its settings differ. ``done`` has what it held. Raises InputError.
+    and then if its settings differ. ``done`` has what it held. Raises InputError; IsogradError
+    where there is no room.
     """
 
     def __init__(self, path: Path, settings: dict[str, Any], *, resume: bool) -> None:
@@ -45,11 +48,16 @@ class ResultsFile:
         except OSError as error:
             raise InputError(f"{path}: {error.strerror}: choose another --out") from error
         try:
+            self._refuse_special()
             self._lock()
             self._begin(resume)
         except BaseException:
             os.close(self._fd)
             raise
+
+    def _refuse_special(self) -> None:
+        if not stat.S_ISREG(os.fstat(self._fd).st_mode):
+            raise InputError(f"{self._path}: not a regular file: choose another --out")
 
     def _lock(self) -> None:
         try:
@@ -59,7 +67,7 @@ class ResultsFile:
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
-            raise InputError(f"{self._path}: another run is writing it") from error
+            raise self._taken() from error
 
     def _lock_elsewhere(self) -> None:
         try:
@@ -69,9 +77,19 @@ class ResultsFile:
         except ImportError:
             return
         except OSError as error:
-            raise InputError(f"{self._path}: another run is writing it") from error
+            raise self._taken() from error
+
+    def _taken(self) -> InputError:
+        return InputError(
+            f"{self._path}: another run is writing it: wait for it, or choose another --out"
+        )
 
     def _begin(self, resume: bool) -> None:
+        size = os.fstat(self._fd).st_size
+        if size and not resume:
+            raise InputError(
+                f"{self._path} exists: add --resume to go on with it, or choose another --out"
+            )
         header = {
             "isograd_results": _VERSION,
             "digest": digest_of(self._settings),
@@ -80,34 +98,37 @@ class ResultsFile:
         with open(os.dup(self._fd), "rb") as file:
             data_end = 0
             for number, line in enumerate(file, 1):
+                if number == 1:
+                    self._compare(line, header)
                 if not line.endswith(b"\n"):
                     break
                 data_end += len(line)
-                if number == 1:
-                    self._compare(line, header, resume)
-                else:
+                if number > 1:
                     self.done.append(_parse(self._path, number, line))
-        os.ftruncate(self._fd, data_end)
+        if data_end < size:
+            os.ftruncate(self._fd, data_end)
         os.lseek(self._fd, 0, os.SEEK_END)
         if data_end == 0:
             self._write(header)
 
-    def _compare(self, line: bytes, header: dict[str, Any], resume: bool) -> None:
-        if not resume:
-            raise InputError(
-                f"{self._path} exists: add --resume to go on with it, or choose another --out"
-            )
+    def _compare(self, line: bytes, header: dict[str, Any]) -> None:
+        if line.startswith(_MARK) and _line_of(header)[:-1].startswith(line):
+            return  # this very header, cut short
         try:
             found = json.loads(line)
             version, digest, settings = (
                 found[name] for name in ("isograd_results", "digest", "settings")
             )
-        except (ValueError, KeyError, TypeError):
+            if not isinstance(settings, dict):
+                raise TypeError
+        except (ValueError, KeyError, TypeError, RecursionError):
             raise InputError(
                 f"{self._path}, line 1: not a results file of isograd: choose another --out"
             ) from None
         if version != _VERSION:
-            raise InputError(f"{self._path}: results of another version ({version})")
+            raise InputError(
+                f"{self._path}: results of another version ({version}): choose another --out"
+            )
         if digest != header["digest"]:
             differ = sorted(
                 name
@@ -125,10 +146,14 @@ class ResultsFile:
             self._write(json.loads(result.model_dump_json(exclude={"fault"})))
 
     def _write(self, record: dict[str, Any]) -> None:
-        data = json.dumps(record, ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
-        view = memoryview(data)
-        while view:
-            view = view[os.write(self._fd, view) :]
+        view = memoryview(_line_of(record))
+        try:
+            while view:
+                view = view[os.write(self._fd, view) :]
+        except OSError as error:
+            raise IsogradError(
+                f"{self._path}: {error.strerror}: make room, then go on with --resume"
+            ) from error
 
     def close(self) -> None:
         os.close(self._fd)
@@ -143,6 +168,10 @@ class ResultsFile:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _line_of(record: dict[str, Any]) -> bytes:
+    return json.dumps(record, ensure_ascii=True, separators=(",", ":")).encode("ascii") + b"\n"
 
 
 def _parse(path: Path, number: int, line: bytes) -> Result:

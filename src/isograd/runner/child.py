@@ -70,7 +70,7 @@ def _run(own_uid: int | None) -> None:
         wire.write_all(CHANNEL, wire.pack({"key": key, "event": event, **fields}))
 
     try:
-        kernel.limit_this_process(job["limits"], own_uid=own_uid is not None)
+        kernel.limit_this_process(job["limits"], count_processes=job["count_processes"])
         kernel.become(own_uid)
         kernel.die_with_parent()
         kernel.set_dumpable(True)
@@ -256,8 +256,13 @@ def _compiled(compiler: Callable[[str, str], Any], source: str, filename: str) -
 class _Source:
     """The loader of the candidate's module: gives its source to ``inspect`` and ``linecache``."""
 
+    __module__ = "candidate"
+
     def __init__(self, source: str) -> None:
         self._source = source
+
+    def __repr__(self) -> str:
+        return "<loader of the candidate>"
 
     def get_source(self, name: str) -> str:
         return self._source
@@ -277,7 +282,9 @@ def reason_of(error: BaseException) -> str | None:
     if isinstance(error, MemoryError):
         return "memory"
     text = _text(error)
-    if isinstance(error, ImportError | PermissionError) and "denied: " in text:
+    if isinstance(error, ImportError) and text.startswith("denied: import of "):
+        return "denied"
+    if isinstance(error, PermissionError) and str(error.strerror).startswith("denied: "):
         return "denied"
     if isinstance(error, ModuleNotFoundError):
         return "import_missing"

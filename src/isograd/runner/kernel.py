@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 import resource
 import signal
@@ -14,6 +15,7 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
+_PR_GET_NO_NEW_PRIVS = 39
 _LINUX_CAPABILITY_VERSION_3 = 0x20080522
 _MIB = 1 << 20
 
@@ -38,6 +40,10 @@ def set_no_new_privs() -> None:
     _control(_PR_SET_NO_NEW_PRIVS, 1)
 
 
+def has_no_new_privs() -> bool:
+    return bool(_prctl(_PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1)
+
+
 def become_subreaper() -> None:
     """Orphans below this process become its children."""
     _control(_PR_SET_CHILD_SUBREAPER, 1)
@@ -45,6 +51,16 @@ def become_subreaper() -> None:
 
 def die_with_parent() -> None:
     _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def volunteer_for_oom() -> None:
+    """Makes this process and its children the first to go when memory runs out."""
+    set_dumpable(True)  # else the file is root's
+    try:
+        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+            file.write("1000")
+    finally:
+        set_dumpable(False)
 
 
 def block_signals() -> None:
@@ -108,6 +124,15 @@ def acting_as(uid: int | None) -> Iterator[None]:
         os.setresuid(0, 0, 0)
 
 
+def in_own_user_namespace() -> bool:
+    """Whether this uid is mapped alone: then the kernel counts its processes here alone."""
+    try:
+        with open("/proc/self/uid_map", encoding="ascii") as file:
+            return [int(line.split()[2]) for line in file] == [1]
+    except (OSError, ValueError, IndexError):
+        return False
+
+
 def can_become(uid: int) -> bool:
     """Whether a child can turn into ``uid`` and still read and start the interpreter."""
     import sys
@@ -126,8 +151,10 @@ def can_become(uid: int) -> bool:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
-def limit_this_process(limits: dict[str, Any], *, own_uid: bool) -> None:
+def limit_this_process(limits: dict[str, Any], *, count_processes: bool) -> None:
     """Sets every resource limit of the job on this process, hard = soft.
+
+    ``count_processes`` where the kernel counts no processes but this job's under its uid.
 
     The address space may grow by ``memory_mb`` over what it is now, so that preloaded modules
     cost the candidate nothing. Raises OSError or ValueError where a limit cannot be had.
@@ -142,10 +169,12 @@ def limit_this_process(limits: dict[str, Any], *, own_uid: bool) -> None:
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_MSGQUEUE: 819_200,
     }
-    if own_uid:
+    if count_processes:
         wanted[resource.RLIMIT_NPROC] = limits["processes"]
     if limits["cpu_s"] is not None:
-        wanted[resource.RLIMIT_CPU] = max(1, int(-(-limits["cpu_s"] // 1)))
+        seconds = max(1, math.ceil(limits["cpu_s"]))
+        # One more until the hard limit: reaching both at once is SIGKILL, which names nothing.
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     for which, value in wanted.items():
         try:
             resource.setrlimit(which, (value, value))

@@ -113,7 +113,7 @@ def main(config: dict[str, Any], frame: bytes) -> NoReturn:
     lane = None
     try:
         kernel.set_dumpable(False)
-        born = kernel.own_status().get("NoNewPrivs", "")
+        born = kernel.has_no_new_privs()
         kernel.set_no_new_privs()
         kernel.become_subreaper()
         kernel.block_signals()
@@ -144,7 +144,7 @@ class Lane:
 
     def __init__(self, config: dict[str, Any], frame: bytes, host: Host, null: int) -> None:
         self.host = host
-        self.born_no_new_privs = ""
+        self.born_no_new_privs = False
         self.null = null
         self._idle_s = float(config["idle_s"])
         self._fresh = config["spawn"] == "fresh"
@@ -154,6 +154,7 @@ class Lane:
         seed = config["uid_seed"]
         uid = None if seed is None or os.geteuid() != 0 else kernel.lane_uid(seed)
         self._uid = uid if uid is not None and kernel.can_become(uid) else None
+        self.counts_processes = self._uid is not None or kernel.in_own_user_namespace()
         if self._uid is None and os.geteuid() == 0:
             raise PermissionError("candidates would run as root: no other uid can be had here")
         os.makedirs(self._directory, exist_ok=True)
@@ -195,8 +196,7 @@ class Lane:
                 os.closerange(12, 64)
                 theirs.detach()
                 ours.detach()
-                with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-                    file.write("1000")
+                kernel.volunteer_for_oom()
                 theirs = socket.socket(fileno=control)
                 try:
                     versions = zygote.prepare(config)
@@ -446,7 +446,7 @@ class Run:
         self._key = os.urandom(16).hex()
         self._output = 0
         self._stop: tuple[str, str | None, str] | None = None
-        self._gone = False
+        self._gone = self._announced = False
         self._pid = 0
         self._opened = contextlib.ExitStack()
         self._fds: set[int] = set()
@@ -476,7 +476,16 @@ class Run:
         if self._pidfd is not None:
             self._opened.callback(os.close, self._pidfd)
         payload = {name: self._job[name] for name in ("code", "checks", "limits", "denylist")}
-        self._outgoing = memoryview(wire.pack({**payload, "key": self._key, "scratch": place}))
+        self._outgoing = memoryview(
+            wire.pack(
+                {
+                    **payload,
+                    "key": self._key,
+                    "scratch": place,
+                    "count_processes": lane.counts_processes,
+                }
+            )
+        )
 
     def watch(self) -> None:
         """Waits until something ends the run; what did stands in ``_stop``, or in the evidence."""
@@ -489,16 +498,12 @@ class Run:
             poll.register(self._pidfd, select.POLLIN)
         deadline = time.monotonic() + _SETUP_S
         tick = time.monotonic() + _TICK_S
-        clock_runs = False
         while self._stop is None and self._evidence.end is None and not self._gone:
+            if self._announce():
+                deadline = self._begun + self._limits["timeout_s"]
             now = time.monotonic()
-            if self._evidence.started and not clock_runs:
-                clock_runs = True
-                self._begun = now
-                deadline = now + self._limits["timeout_s"]
-                host.send(op="started", nonce=self._nonce)
             if now >= deadline:
-                if not clock_runs:
+                if not self._announced:
                     raise UnfitToRun("the child was not ready in time")
                 self._stop = ("timeout", None, f"timeout after {self._limits['timeout_s']:.2f}s")
             elif now >= tick:
@@ -525,7 +530,17 @@ class Run:
             if not self._drain(fd):
                 poll.unregister(fd)
         else:
+            self._read_events()
+            self._announce()
             raise LaneBroken("the zygote died")
+
+    def _announce(self) -> bool:
+        """Tells the host, once, that the candidate has started; whether it has."""
+        if self._evidence.started and not self._announced:
+            self._announced = True
+            self._begun = time.monotonic()
+            self._lane.host.send(op="started", nonce=self._nonce)
+        return self._announced
 
     def _send_more(self, poll: Any) -> None:
         if self._outgoing:
@@ -636,7 +651,8 @@ class Run:
             detail = f"the process ended with status {code} before its checks did"
             return evidence.envelope("error", "early_exit", detail)
         cpu_s = self._limits["cpu_s"]
-        if -code == signal.SIGXCPU and cpu_s is not None:
+        ran_out = -code == signal.SIGKILL and user + system >= (cpu_s or 0)
+        if cpu_s is not None and (ran_out or -code == signal.SIGXCPU):
             detail = f"timeout after {cpu_s:.2f}s of CPU time"
             return evidence.envelope("timeout", None, detail, killed=True)
         detail = f"killed by {_signal_name(-code)}"

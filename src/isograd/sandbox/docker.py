@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import socket
 import struct
@@ -63,8 +64,13 @@ class DockerSandbox(Sandbox):
 
     def _connected(self) -> docker.DockerClient:
         if self._client is None:
-            self._client = connect()
-            sweep(self._client)
+            client = connect()
+            try:
+                sweep(client)
+            except Exception as error:
+                client.close()
+                raise _unavailable(error) from error
+            self._client = client
         return self._client
 
     def _check_alive(self) -> None:
@@ -132,21 +138,27 @@ class DockerSandbox(Sandbox):
             init=False,
         )
         host_config.update(self._host_config)
-        container = client.api.create_container(
-            self._image,
-            command=["python3", *boot.command(_SCRATCH)],
-            entrypoint=[],
-            name=f"isograd-{os.getpid()}-{secrets.token_hex(6)}",
-            hostname="isograd",
-            user="0:0",
-            working_dir="/",
-            environment={},
-            labels={LABEL: f"{socket.gethostname()}/{os.getpid()}"},
-            stdin_open=True,
-            detach=False,
-            host_config=host_config,
-        )
-        return str(container["Id"])
+        name = f"isograd-{os.getpid()}-{secrets.token_hex(6)}"
+        try:
+            client.api.create_container(
+                self._image,
+                command=["python3", *boot.command(_SCRATCH)],
+                entrypoint=[],
+                name=name,
+                hostname="isograd",
+                user="0:0",
+                working_dir="/",
+                environment={},
+                labels={LABEL: f"{socket.gethostname()}/{os.getpid()}"},
+                stdin_open=True,
+                detach=False,
+                host_config=host_config,
+            )
+        except BaseException:  # a daemon that answered too late may have made it all the same
+            with contextlib.suppress(Exception):
+                client.api.remove_container(name, force=True, v=True)
+            raise
+        return name
 
     def close(self) -> None:
         super().close()
@@ -159,9 +171,18 @@ def connect() -> docker.DockerClient:
     """A client of the daemon that the environment names. Raises SandboxUnavailable."""
     import docker
 
+    host = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
     try:
+        if host.startswith("unix://"):  # asked first: docker's own failed attempt leaks a socket
+            with socket.socket(socket.AF_UNIX) as knock:
+                knock.settimeout(_API_TIMEOUT_S)
+                knock.connect(host.removeprefix("unix://"))
         client = docker.from_env(timeout=_API_TIMEOUT_S)
-        client.ping()
+        try:
+            client.ping()
+        except BaseException:
+            client.close()
+            raise
     except Exception as error:
         raise _unavailable(error) from error
     return client
@@ -181,11 +202,11 @@ def _unavailable(error: Exception) -> SandboxUnavailable:
     """What a failed call to the daemon means, and what to type next."""
     if isinstance(error, SandboxUnavailable):
         return error
-    where = os.environ.get("DOCKER_HOST", "the default socket")
+    where = os.environ.get("DOCKER_HOST") or "the default socket"
     causes: list[BaseException] = [error]
     while (cause := causes[-1].__cause__ or causes[-1].__context__) and cause not in causes:
         causes.append(cause)
-    text = " ".join(str(error).split())
+    text = " ".join(str(getattr(error, "explanation", None) or error).split())
     if any(isinstance(cause, PermissionError) for cause in causes) or "Permission denied" in text:
         return SandboxUnavailable(
             f"no permission to talk to Docker at {where}: join its group "
@@ -198,11 +219,20 @@ def _unavailable(error: Exception) -> SandboxUnavailable:
             f"no Docker daemon answers at {where}: start it (sudo systemctl start docker), "
             "set DOCKER_HOST, or use --sandbox subprocess"
         )
+    if any(isinstance(cause, TimeoutError) for cause in causes) or "Read timed out" in text:
+        return SandboxUnavailable(
+            f"Docker at {where} did not answer within {_API_TIMEOUT_S} s: "
+            "use fewer --workers, or restart it (sudo systemctl restart docker)"
+        )
+    if "python3" in text and ("executable file not found" in text or "no such file" in text):
+        return SandboxUnavailable(
+            f"the image has no python3 on its PATH ({text[:200]}): type: isograd image build"
+        )
     if "exec format error" in text:
         return SandboxUnavailable(
             f"the image is for another processor ({text[:200]}): type: isograd image build"
         )
-    if "runtime" in text and ("unknown" in text or "not found" in text.lower()):
+    if re.search(r"unknown (or invalid )?runtime|runtime .*not found", text, re.IGNORECASE):
         return SandboxUnavailable(
             f"the daemon at {where} does not know that runtime ({text[:200]}): "
             "leave out --runtime, or register it with the daemon"

@@ -57,17 +57,20 @@ class Pool:
         with self.lease() as sandbox:
             return sandbox.run(job)
 
-    def _result(self, job: Job) -> Result:
+    def _result(
+        self,
+        job: Job,
+        how: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+    ) -> Result:
         try:
-            with self.lease() as sandbox:
+            with self.lease() as sandbox, how():
                 return sandbox.run_measured(job)
         except SandboxCrashed as error:
             return Result(task_id=job.task_id, sample=job.sample, envelope=None, fault=str(error))
 
     def run_alone(self, job: Job) -> Result:
         """One job while no other runs, for verdicts that a busy machine may have changed."""
-        with self.lease() as sandbox, self._gate.alone():
-            return sandbox.run_measured(job)
+        return self._result(job, self._gate.alone)
 
     def grade(self, jobs: Iterable[Job]) -> Iterator[Result]:
         """The results of ``jobs``, in the order in which they finish.
@@ -128,7 +131,7 @@ class _Gate:
         self._condition = threading.Condition()
         self._running = 0
         self._waiting = 0
-        self._taken = False
+        self._taken: int | None = None
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
@@ -140,7 +143,7 @@ class _Gate:
 
     def _enter(self) -> None:
         with self._condition:
-            self._condition.wait_for(lambda: not self._taken and not self._waiting)
+            self._condition.wait_for(lambda: self._taken is None and not self._waiting)
             self._running += 1
 
     def _leave(self) -> None:
@@ -151,17 +154,20 @@ class _Gate:
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         """For who is inside ``shared``: until the end of the block, nobody else is."""
+        if self._taken == threading.get_ident():
+            yield
+            return
         with self._condition:
             self._running -= 1
             self._waiting += 1
             self._condition.notify_all()
-            self._condition.wait_for(lambda: not self._taken and self._running == 0)
+            self._condition.wait_for(lambda: self._taken is None and self._running == 0)
             self._waiting -= 1
-            self._taken = True
+            self._taken = threading.get_ident()
         try:
             yield
         finally:
             with self._condition:
-                self._taken = False
+                self._taken = None
                 self._running += 1
                 self._condition.notify_all()
