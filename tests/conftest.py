@@ -11,11 +11,12 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import docker
 import pytest
 
-from isograd import DockerSandbox, Sandbox, SubprocessSandbox
+from isograd import DockerSandbox, Envelope, Job, Result, Sandbox, SubprocessSandbox
 from support.compose import (
     docker_cleanup,
     docker_compose_command,
@@ -42,7 +43,7 @@ MAKERS: dict[str, Callable[[], Sandbox]] = {
     "docker-fresh": lambda: DockerSandbox(spawn="fresh"),
     "gvisor": lambda: DockerSandbox(runtime="runsc"),
 }
-BACKENDS = ("subprocess", "subprocess-fresh", "docker")
+BACKENDS = ("subprocess", "subprocess-shared", "subprocess-fresh", "docker", "docker-shared")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -114,7 +115,7 @@ def make_sandbox(request: pytest.FixtureRequest) -> Callable[[str], Callable[[],
             request.getfixturevalue("docker_services")
             if name == "gvisor":
                 has_gvisor(request.getfixturevalue("docker_host"))
-        return MAKERS[name]
+        return MAKERS[name.removesuffix("-shared")]
 
     return maker
 
@@ -149,10 +150,31 @@ def backend(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+class Sharing:
+    """A sandbox that grades in one process what does not ask for anything else."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sandbox, name)
+
+    def run(self, job: Job) -> Envelope:
+        return self._sandbox.run(_shared(job))
+
+    def run_measured(self, job: Job) -> Result:
+        return self._sandbox.run_measured(_shared(job))
+
+
+def _shared(job: Job) -> Job:
+    return job.model_copy(update={"grading": "shared"}) if job.grading == "auto" else job
+
+
 @pytest.fixture
 def sandbox(backend: str, _sandboxes: Callable[[str], Sandbox]) -> Sandbox:
-    """A sandbox of each backend; its lane has run other tests' jobs before."""
-    return _sandboxes(backend)
+    """A sandbox of each backend and grading; its lane has run other tests' jobs before."""
+    plain = _sandboxes(backend.removesuffix("-shared"))
+    return cast("Sandbox", Sharing(plain)) if backend.endswith("-shared") else plain
 
 
 @pytest.fixture(scope="session")

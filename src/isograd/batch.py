@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from isograd.contract import DEFAULT_DENYLIST, ExitCode, Job, Limits, Result, Sample
+from isograd.contract import DEFAULT_DENYLIST, ExitCode, Grading, Job, Limits, Result, Sample
 from isograd.formats import SampleSet, TaskSet
 from isograd.report import ResultsFile, Summary
 from isograd.sandbox import Pool, Sandbox
@@ -24,6 +24,7 @@ class Batch:
     limits: Limits = field(default_factory=Limits)
     extraction: str = "auto"
     stops: tuple[str, ...] = ()
+    grading: Grading = "auto"
 
     def jobs(self, wanted: Callable[[Sample], bool] = lambda sample: True) -> Iterator[Job]:
         """The job of each sample that is ``wanted``, in the file's order."""
@@ -34,6 +35,7 @@ class Batch:
                 limits=self.limits,
                 extraction=self.extraction,
                 stops=self.stops,
+                grading=self.grading,
             )
 
     def settings(self, facts: dict[str, Any]) -> dict[str, Any]:
@@ -45,7 +47,7 @@ class Batch:
             "extraction": self.extraction,
             "stops": list(self.stops),
             "denylist": list(DEFAULT_DENYLIST),
-            "grading": "shared",
+            "grading": self.grading,
             "python": facts["python"],
             "packages": facts["packages"],
             "image": facts.get("image", ""),

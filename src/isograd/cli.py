@@ -134,6 +134,13 @@ _sandbox = click.option(
     help="subprocess or docker; subprocess:fresh, docker:runsc, …",
 )
 _limits = _options(
+    click.option(
+        "--grading",
+        type=click.Choice(["auto", "split", "shared"]),
+        default="auto",
+        show_default=True,
+        help="Candidate and checks in two processes, or in one.",
+    ),
     click.option("--timeout", type=float, default=3.0, show_default=True, metavar="SECONDS"),
     click.option(
         "--timeout-ceiling", type=float, default=30.0, show_default=True, metavar="SECONDS"
@@ -228,11 +235,21 @@ def _report(summary: Any, ks: Sequence[int], fail_under: float | None, as_json: 
 @cli.command(name="exec")
 @click.argument("file", type=click.File("rb"))
 @click.option("--check", "checks", multiple=True, metavar="EXPR", help="May be repeated.")
+@click.option(
+    "--entry-point", metavar="NAME", help="What the checks are about, if a builtin's name."
+)
 @_sandbox
 @_wall
 @_limits
 @_json
-def exec_(file: Any, checks: Sequence[str], sandbox: str, as_json: bool, **settings: Any) -> int:
+def exec_(
+    file: Any,
+    checks: Sequence[str],
+    entry_point: str | None,
+    sandbox: str,
+    as_json: bool,
+    **settings: Any,
+) -> int:
     """Run one candidate, FILE or - for standard input, and print its envelope as JSON."""
     from isograd.contract import Assertions, Job
 
@@ -242,7 +259,15 @@ def exec_(file: Any, checks: Sequence[str], sandbox: str, as_json: bool, **setti
         raise InputError(f"{file.name}: not UTF-8 at byte {error.start}") from None
     make = _maker(sandbox, settings)
     with make() as wall:
-        envelope = wall.run(Job(code=code, checks=Assertions(checks), limits=_limits_of(settings)))
+        envelope = wall.run(
+            Job(
+                code=code,
+                checks=Assertions(checks),
+                limits=_limits_of(settings),
+                entry_point=entry_point,
+                grading=settings["grading"],
+            )
+        )
     plain = as_json or sys.stdout is None or not sys.stdout.isatty()
     text = envelope.model_dump_json(indent=None if plain else 2)
     with _printing():
@@ -437,6 +462,7 @@ def _read_batch(settings: dict[str, Any]) -> Any:
         _limits_of(settings),
         settings["extraction"],
         tuple(_unescaped(stop) for stop in settings["stops"]),
+        settings["grading"],
     )
 
 

@@ -28,6 +28,7 @@ def test_two_of_three_assertions_score_two_thirds(sandbox: Sandbox) -> None:
         total=3,
         detail="check 3: false",
         per_assertion=(True, True, False),
+        grading=envelope.grading,
     )
     assert round(envelope.score, 3) == 0.667
 
@@ -99,6 +100,12 @@ def test_verdicts(
     envelope = graded(sandbox, code, *checks)
     assert (envelope.exit_code, envelope.reason) == (exit_code, reason), envelope.detail
     assert detail in envelope.detail
+
+
+def test_the_grading_is_split_unless_asked(backend: str, sandbox: Sandbox) -> None:
+    """The envelope says which grading was used; by default the candidate never meets a check."""
+    expected = "shared" if backend.endswith("-shared") else "split"
+    assert graded(sandbox, ADD, "add(1, 2) == 3").grading == expected
 
 
 def test_a_sleeping_import_times_out(sandbox: Sandbox) -> None:

@@ -83,7 +83,10 @@ def load_image(client: docker.DockerClient) -> Iterator[Callable[..., str]]:
             "architecture": architecture,
             "os": "linux",
             "config": {"Env": ["PATH=/usr/bin"]},
-            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
+            "rootfs": {
+                "type": "layers",
+                "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"],
+            },
         }
         manifest = [{"Config": "config.json", "RepoTags": [tag], "Layers": ["layer.tar"]}]
         image = {

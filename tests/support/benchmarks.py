@@ -23,7 +23,14 @@ def references(tasks: TaskSet) -> Iterator[Job]:
     for task in tasks.tasks.values():
         needs_math = tasks.format == "mbpp" and task.task_id in NEED_MATH
         code = ("import math\n" if needs_math else "") + task.prefix + (task.reference or "")
-        yield Job(code=code, checks=task.checks, task_id=task.task_id)
+        yield Job(
+            code=code,
+            checks=task.checks,
+            entry_point=task.entry_point,
+            prompt=task.prefix,
+            limits=Limits(timeout_s=10),  # one of MBPP's takes 2.7 s on a quiet machine
+            task_id=task.task_id,
+        )
 
 
 def recorded(place: Path, model: str) -> tuple[TaskSet, SampleSet]:

@@ -1,9 +1,9 @@
 """What somebody who stands outside a sandbox can see of it, to compare before and after a job.
 
 Only what a lane of ours could have left is looked at, so that other users of the same machine,
-and other test runs, do not disturb a comparison: processes below this one, in a container of
-ours or of the lane's own uid; containers but those of other owners; and, on this host, scratch
-directories, shared memory and System V objects.
+other sandboxes and other test runs do not disturb a comparison: processes below this one, in a
+container of ours or of the lane's own uid; containers but those of other owners; and, on this
+host, scratch directories, shared memory and System V objects.
 """
 
 from __future__ import annotations
@@ -70,6 +70,11 @@ class Observer:
     def __init__(self, sandbox: Sandbox, uid: int) -> None:
         self._uid = uid if uid != os.getuid() else None
         self._docker = sandbox.backend == "docker"
+        stream = sandbox._lane._stream if sandbox._lane is not None else None
+        process = getattr(stream, "_process", None)
+        mine = process.pid if process is not None else None
+        # Lanes of other sandboxes, which may end of idleness at any time.
+        self._others = _children() - {mine}
 
     def look(self) -> Seen:
         """What there is now."""
@@ -110,12 +115,13 @@ class Observer:
     def _processes(self, containers: frozenset[str]) -> Iterator[Process]:
         stats = dict(_stats())
         for pid, stat in stats.items():
-            if pid == os.getpid():
+            above = _ancestors(pid, stats)
+            if pid == os.getpid() or self._others.intersection({pid, *above}):
                 continue
             with contextlib.suppress(OSError):
                 uids = _status(pid, "Uid:")
                 if (
-                    _is_below(os.getpid(), pid, stats)
+                    os.getpid() in above
                     or (self._uid is not None and str(self._uid) in uids.split())
                     or _is_in(containers, pid)
                 ):
@@ -150,12 +156,16 @@ def _stats() -> Iterator[tuple[int, list[str]]]:
                 yield int(name), [head.partition("(")[2], *rest.split()]
 
 
-def _is_below(root: int, pid: int, stats: dict[int, list[str]]) -> bool:
+def _ancestors(pid: int, stats: dict[int, list[str]]) -> list[int]:
+    found = []
     while pid in stats:
         pid = int(stats[pid][2])
-        if pid == root:
-            return True
-    return False
+        found.append(pid)
+    return found
+
+
+def _children() -> set[int]:
+    return {pid for pid, stat in _stats() if int(stat[2]) == os.getpid()}
 
 
 def _is_in(containers: frozenset[str], pid: int) -> bool:

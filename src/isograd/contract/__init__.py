@@ -1,7 +1,7 @@
 """The contract: the data that crosses every border of isograd. No I/O."""
 
 from isograd.contract.envelope import UNFINISHED, Envelope, ExitCode, Reason, score_of
-from isograd.contract.job import DEFAULT_DENYLIST, Assertions, Checks, Job, Program
+from isograd.contract.job import DEFAULT_DENYLIST, Assertions, Checks, Grading, Job, Program
 from isograd.contract.limits import Limits
 from isograd.contract.result import Measurement, Result
 from isograd.contract.task import Sample, Task
@@ -13,6 +13,7 @@ __all__ = [
     "Checks",
     "Envelope",
     "ExitCode",
+    "Grading",
     "Job",
     "Limits",
     "Measurement",

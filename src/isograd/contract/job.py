@@ -41,6 +41,10 @@ the clock, the caps and the wall hold with it empty.
 """
 
 
+Grading = Literal["auto", "split", "shared"]
+"""Whether candidate and checks run in two processes (split) or in one (shared)."""
+
+
 class Assertions(Frozen):
     """Checks that are strings: each a Python expression or an ``assert`` statement.
 
@@ -88,9 +92,19 @@ class Job(Frozen):
     limits: Limits = Limits()
     denylist: tuple[str, ...] = DEFAULT_DENYLIST
     entry_point: str | None = Field(default=None, description="the name that the checks are about")
+    prompt: str = Field(default="", description="source that the checks may use helpers of")
+    grading: Grading = Field(
+        default="auto", description="auto is split where the kind of checks allows it"
+    )
     task_id: str = ""
     sample: int = Field(default=0, description="index of the sample within its task")
 
     def to_wire(self) -> dict[str, Any]:
         """The job as the runner reads it: plain JSON types, without the labels."""
-        return self.model_dump(mode="json", exclude={"task_id", "sample"})
+        wire = self.model_dump(mode="json", exclude={"task_id", "sample"})
+        return {**wire, "grading": self.resolved_grading}
+
+    @property
+    def resolved_grading(self) -> Literal["split", "shared"]:
+        """Which grading "auto" stands for: split, which every kind of checks so far allows."""
+        return "shared" if self.grading == "shared" else "split"

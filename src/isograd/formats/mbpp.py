@@ -62,7 +62,9 @@ class MbppRecord(TaskRecord):
         else:
             before += _joined([self.test_setup_code])
         called = {name for check in self.test_list for name in _called_names(check)}
-        wanted = (called & defined) - set(dir(builtins))
+        wanted = called & defined
+        if len(wanted) > 1:  # a task may ask for a function with a builtin's name, if no other
+            wanted -= set(dir(builtins))
         challenge = {"challenge_test_list": self.challenge_test_list}
         return Task(
             task_id=self.task_id,

@@ -13,13 +13,17 @@ from typing import Any
 
 MODULES = (
     "wire",
+    "words",
     "kernel",
     "scratch",
     "packages",
     "denylist",
     "checks",
+    "codec",
+    "split",
     "child",
     "zygote",
+    "run",
     "supervisor",
 )
 
@@ -67,8 +71,8 @@ def boot(fd, at):
         setattr(package, name, module)
     return package, message["config"], frame
 if sys.argv[1] == "child":
-    package, config, _ = boot(4, 0)
-    os.close(4)
+    package, config, _ = boot(5, 0)
+    os.close(5)
     package.zygote.prepare(config)
     package.child.main(None if sys.argv[2] == "-" else int(sys.argv[2]))
 package, config, frame = boot(0, None)

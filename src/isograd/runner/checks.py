@@ -145,3 +145,32 @@ class Scope(dict[str, Any]):
         if name in self._candidate and not name.startswith("__"):
             return self._candidate[name]
         return super().__getitem__(name)
+
+
+def classes_named(sources: list[str], prompt: str) -> frozenset[str]:
+    """The classes that checks or a prompt name, and so test: ``7 in Stack().push(7)``.
+
+    A name counts that the prompt defines as a class, or that a check uses and that is written
+    as classes are. A function of the prompt's never counts, whatever the candidate makes of it.
+    """
+    named: set[str] = set()
+    functions: set[str] = set()
+    for source in sources:
+        named |= {
+            node.id
+            for node in _walk(source)
+            if isinstance(node, ast.Name) and node.id.lstrip("_")[:1].isupper()
+        }
+    for node in _walk(prompt):
+        if isinstance(node, ast.ClassDef):
+            named.add(node.name)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            functions.add(node.name)
+    return frozenset(named - functions)
+
+
+def _walk(source: str) -> list[ast.AST]:
+    try:
+        return list(ast.walk(ast.parse(source.lstrip(" \t\r\n\f\ufeff"))))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return []

@@ -10,22 +10,19 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import errno
 import io
 import mmap
 import os
-import re
 import signal
 import sys
 import types
 from collections.abc import Callable
 from typing import Any
 
-from . import checks, denylist, kernel, wire
+from . import checks, codec, denylist, kernel, split, wire, words
+from .words import SOURCE, describe, reason_of
 
-CHANNEL = 3
-SOURCE = "candidate.py"
-_DETAIL = 2_000
+CHANNEL, LINK, SOURCES = 3, 4, 5
 _LEAVING = (SystemExit, KeyboardInterrupt, GeneratorExit)
 
 REASONS = (
@@ -42,17 +39,18 @@ REASONS = (
 """The reasons that a child may give; the others are the supervisor's to find."""
 
 
-def take_place(stdin: int, stdout: int, stderr: int, channel: int) -> None:
-    """Makes this forked process the leader of a session with just these four descriptors."""
+def take_place(*fds: int) -> None:
+    """Makes this forked process the leader of a session with just these descriptors:
+    stdin, stdout, stderr, channel and perhaps the link, in their places."""
     os.setsid()
-    spare = [os.dup2(fd, 10 + index) for index, fd in enumerate((stdin, stdout, stderr, channel))]
+    spare = [os.dup2(fd, 20 + index) for index, fd in enumerate(fds)]
     for index, fd in enumerate(spare):
         os.dup2(fd, index, inheritable=True)
-    os.closerange(4, 64)
+    os.closerange(len(fds), 64)
 
 
 def main(own_uid: int | None) -> None:
-    """Runs one job in this process and never returns."""
+    """Runs one part of one job in this process and never returns."""
     try:
         _run(own_uid)
     finally:
@@ -63,6 +61,7 @@ def _run(own_uid: int | None) -> None:
     job = wire.read_message(CHANNEL)
     key = job["key"]
     leader = os.getpid()
+    is_grader = job["role"] == "grader"
 
     def send(event: str, **fields: Any) -> None:
         if os.getpid() != leader:
@@ -71,20 +70,20 @@ def _run(own_uid: int | None) -> None:
 
     try:
         kernel.limit_this_process(job["limits"], count_processes=job["count_processes"])
-        kernel.become(own_uid)
+        kernel.become(own_uid, group=own_uid - 1 if own_uid and is_grader else own_uid)
         kernel.die_with_parent()
-        kernel.set_dumpable(True)
+        kernel.set_dumpable(not is_grader)
         os.chdir(job["scratch"])
-        _look_ordinary()
+        _look_ordinary(umask=0o002 if is_grader else 0o022)
     except BaseException as error:
         send("unfit", detail=f"{type(error).__name__}: {error}")
         return
-    grade(job, send)
+    {"shared": _shared, "candidate": _candidate, "grader": _grader}[job["role"]](job, send)
 
 
-def _look_ordinary() -> None:
+def _look_ordinary(umask: int) -> None:
     """Gives the candidate the interpreter that it would have as a program of its own."""
-    os.umask(0o022)
+    os.umask(umask)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     kernel.unblock_signals()
     for name in [name for name in sys.modules if name.split(".")[0] in ("_isograd", "isograd")]:
@@ -105,16 +104,70 @@ def _look_ordinary() -> None:
         setattr(sys, f"__{name}__", getattr(sys, name))
 
 
-def grade(job: dict[str, Any], send: Callable[..., None]) -> None:
+Send = Callable[..., None]
+Check = Callable[[dict[str, Any]], bool]
+
+
+def _shared(job: dict[str, Any], send: Send) -> None:
     """Shared grading: candidate and checks in this process."""
-    scratch = job["scratch"]
-    namespaces = [globals(), *map(vars, (checks, denylist, kernel, wire))]
     try:
-        program = _compile_checks(job["checks"])
+        ready = _compile_checks(job["checks"])
     except checks.NotACheck as error:
         send("end", exit_code="error", reason="no_checks", detail=str(error))
         return
-    denylist.install(job["denylist"], lambda asking: any(asking is ours for ours in namespaces))
+    friends: list[dict[str, Any]] = []
+    module = _load(job, send, friends)
+    if module is None:
+        return
+    found = module.__dict__
+
+    def entry_point(name: str) -> Any:
+        if name not in found:
+            raise NameError(f"name {name!r} is not defined")
+        return found[name]
+
+    base: dict[str, Any] = {"__builtins__": checks.Scope(found), "__name__": "checks"}
+    friends.append(base)
+    left = _run_checks(ready(base, entry_point), base, send, job["scratch"], friends)
+    _flush()
+    _say_end(send, left)
+
+
+def _candidate(job: dict[str, Any], send: Send) -> None:
+    """Split grading, the candidate's side: loads the program and answers for it."""
+    module = _load(job, send, [])
+    if module is not None:
+        split.CandidateEnd(LINK, module, _flush).serve()
+
+
+def _grader(job: dict[str, Any], send: Send) -> None:
+    """Split grading, the grader's side: holds the checks and runs them on what crosses."""
+    given, entry_point = job["checks"], job["entry_point"]
+    try:
+        ready = _compile_checks(given)
+    except checks.NotACheck as error:
+        send("end", exit_code="error", reason="no_checks", detail=str(error))
+        return
+    prompt = split.load_prompt(job["prompt"])
+    sources = (
+        [given["source"]] if given["kind"] == "program" else [*given["checks"], given["setup"]]
+    )
+    end = split.GraderEnd(LINK, checks.classes_named(sources, job["prompt"]))
+    scope = split.SplitScope(end, given.get("entry_point", entry_point), prompt)
+    base: dict[str, Any] = {"__builtins__": scope, "__name__": "checks"}
+    send("ready")
+    wire.read_message(CHANNEL)
+    left = _run_checks(ready(base, scope.entry_point), base, send, job["scratch"], [], end)
+    _say_end(send, left)
+
+
+def _load(
+    job: dict[str, Any], send: Send, friends: list[dict[str, Any]]
+) -> types.ModuleType | None:
+    """Compiles and runs the candidate's program; None, and the end is said, if that fails."""
+    scratch = job["scratch"]
+    friends += [globals(), *map(vars, (checks, codec, denylist, kernel, split, wire, words))]
+    denylist.install(job["denylist"], lambda asking: any(asking is ours for ours in friends))
     reserve = _Reserve()
     send("started")
     try:
@@ -123,41 +176,73 @@ def grade(job: dict[str, Any], send: Callable[..., None]) -> None:
         reserve.release()
         reason = "memory" if isinstance(error, MemoryError) else None
         send("end", exit_code="syntax_error", reason=reason, detail=describe(error, scratch))
-        return
+        return None
     module = _module(job["code"], scratch)
     try:
         exec(code, module.__dict__)
     except BaseException as error:
         reserve.release()
         reason = "early_exit" if isinstance(error, _LEAVING) else reason_of(error) or "raised"
+        _flush()
         send("end", exit_code="error", reason=reason, detail=describe(error, scratch))
-        return
+        return None
+    reserve.release()
     send("loaded")
-    scope = checks.Scope(module.__dict__)
-    base: dict[str, Any] = {"__builtins__": scope, "__name__": "checks"}
-    namespaces.append(base)
+    return module
+
+
+def _run_checks(
+    ready: list[Check],
+    base: dict[str, Any],
+    send: Send,
+    scratch: str,
+    friends: list[dict[str, Any]],
+    end: split.GraderEnd | None = None,
+) -> str | None:
+    """Runs the checks one by one; the first that the candidate left by raising SystemExit."""
+    reserve = _Reserve()
     left: str | None = None
-    for number, check in enumerate(program(base, module.__dict__), 1):
+    for number, check in enumerate(ready, 1):
         reserve.take()
         held, reason, detail = False, None, "false"
+        namespace = dict(base)
+        friends.append(namespace)
         try:
-            namespace = dict(base)
-            namespaces.append(namespace)
             held = check(namespace)
         except BaseException as error:
             reserve.release()
             reason, detail = reason_of(error), describe(error, scratch)
             if isinstance(error, _LEAVING):
                 left = left or f"check {number}: {detail}"
-        namespaces.pop()
+        friends.pop()
+        if end is not None and (end.gone or end.fault or end.left):
+            held = False
+            if end.gone:
+                signal.pause()  # how it went is the supervisor's to see
+            if end.fault:
+                send(
+                    "end",
+                    exit_code="error",
+                    reason="tampered",
+                    detail=f"check {number}: {end.fault}",
+                )
+                signal.pause()
+            left = left or f"check {number}: {end.left}"
         send("check", number=number, held=held, reason=reason, detail="" if held else detail)
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(BaseException):
-            stream.flush()
+    return left
+
+
+def _say_end(send: Send, left: str | None) -> None:
     if left is not None:
         send("end", exit_code="error", reason="early_exit", detail=left)
     else:
         send("end", exit_code=None, reason=None, detail="")
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(BaseException):
+            stream.flush()
 
 
 class _Reserve:
@@ -179,9 +264,6 @@ class _Reserve:
             self._held = None
 
 
-Check = Callable[[dict[str, Any]], bool]
-
-
 def _compile_checks(given: dict[str, Any]) -> Callable[..., list[Check]]:
     """Compiles the checks before the candidate runs; gives what makes them ready afterwards.
 
@@ -191,15 +273,13 @@ def _compile_checks(given: dict[str, Any]) -> Callable[..., list[Check]]:
         program: Any = _compiled(checks.compile_program, given["source"], "test")
         entry_point = given["entry_point"]
 
-        def ready(base: dict[str, Any], candidate: dict[str, Any]) -> list[Check]:
+        def ready(base: dict[str, Any], entry: Callable[[str], Any]) -> list[Check]:
             def check(namespace: dict[str, Any]) -> bool:
                 if isinstance(program, Exception):
                     raise program
                 exec(program, namespace)
                 function = namespace["check"]
-                if entry_point not in candidate:
-                    raise NameError(f"name {entry_point!r} is not defined")
-                function(candidate[entry_point])
+                function(entry(entry_point))
                 return True
 
             return [check]
@@ -220,7 +300,7 @@ def _compile_checks(given: dict[str, Any]) -> Callable[..., list[Check]]:
         "setup",
     )
 
-    def ready_assertions(base: dict[str, Any], candidate: dict[str, Any]) -> list[Check]:
+    def ready_assertions(base: dict[str, Any], entry: Callable[[str], Any]) -> list[Check]:
         failed: list[BaseException] = []
         try:
             if isinstance(setup, Exception):
@@ -275,67 +355,3 @@ def _module(source: str, scratch: str) -> types.ModuleType:
     module.__dict__["__builtins__"] = builtins
     sys.modules["candidate"] = module
     return module
-
-
-def reason_of(error: BaseException) -> str | None:
-    """The reason of the contract that an exception names, or None."""
-    if isinstance(error, MemoryError):
-        return "memory"
-    text = _text(error)
-    if isinstance(error, ImportError) and text.startswith("denied: import of "):
-        return "denied"
-    if isinstance(error, PermissionError) and str(error.strerror).startswith("denied: "):
-        return "denied"
-    if isinstance(error, ModuleNotFoundError):
-        return "import_missing"
-    if isinstance(error, OSError):
-        if error.errno == errno.EAGAIN and isinstance(error, BlockingIOError):
-            return "processes"
-        if error.errno in (errno.EFBIG, errno.ENOSPC, errno.EDQUOT):
-            return "scratch"
-        if error.errno == errno.ENOMEM:
-            return "memory"
-    if isinstance(error, RuntimeError) and text == "can't start new thread":
-        return "processes"
-    return None
-
-
-def _text(error: BaseException) -> str:
-    """The text of an exception, whatever its class does to prevent it."""
-    try:
-        text = str(error)
-        return text[: 2 * _DETAIL] if type(text) is str else str.__str__(text)[: 2 * _DETAIL]
-    except BaseException:
-        return "<no text: its __str__ raised>"
-
-
-_ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")
-_PROC_PID = re.compile(r"/proc/[0-9]+")
-_PID = re.compile(r"\b(pid)([ =:]+)[0-9]+", re.IGNORECASE)
-
-
-def describe(error: BaseException, scratch: str) -> str:
-    """One line that names an exception, its text and the candidate's line; the same every time."""
-    name = type.__getattribute__(type(error), "__name__")
-    text = _text(error)
-    line = None
-    traceback = error.__traceback__
-    while traceback is not None:
-        if traceback.tb_frame.f_code.co_filename == SOURCE:
-            line = traceback.tb_lineno
-        traceback = traceback.tb_next
-    if isinstance(error, SyntaxError):
-        line = None
-    detail = str(name) + (f": {text}" if text else "")
-    detail = _ADDRESS.sub("at 0x…", detail.replace(scratch, "<scratch>"))
-    detail = _PID.sub(r"\1\2…", _PROC_PID.sub("/proc/…", detail))
-    where = f" ({SOURCE}, line {line})" if line is not None else ""
-    return clip(detail, _DETAIL - len(where)) + where
-
-
-def clip(text: str, size: int) -> str:
-    """``text`` made safe for UTF-8 and cut to ``size`` bytes."""
-    data = text.encode("utf-8", "backslashreplace")
-    if len(data) <= size:
-        return data.decode()
-    return data[: size - 3].decode("utf-8", "ignore") + "…"

@@ -98,16 +98,17 @@ def lane_uid(seed: int) -> int:
     low, high = (
         (1 << 30, (1 << 31) - 2) if count > (1 << 31) else (first + count // 2, first + count)
     )
-    return low + seed % max(1, high - low)
+    return low + seed % max(1, high - low - 1)
 
 
-def become(uid: int | None) -> None:
-    """Turns this process into the lane's user for good; None keeps the uid without privilege."""
+def become(uid: int | None, group: int | None) -> None:
+    """Turns this process into a user of the lane's for good; None only drops privilege."""
     if uid is None:
         drop_capabilities()
         return
+    group = uid if group is None else group
     os.setgroups([])
-    os.setresgid(uid, uid, uid)
+    os.setresgid(group, group, group)
     os.setresuid(uid, uid, uid)
 
 
@@ -117,11 +118,13 @@ def acting_as(uid: int | None) -> Iterator[None]:
     if uid is None:
         yield
         return
+    os.setresgid(uid, uid, 0)
     os.setresuid(uid, uid, 0)
     try:
         yield
     finally:
         os.setresuid(0, 0, 0)
+        os.setresgid(0, 0, 0)
 
 
 def in_own_user_namespace() -> bool:
@@ -141,7 +144,7 @@ def can_become(uid: int) -> bool:
     if pid == 0:
         status = 1
         try:
-            become(uid)
+            become(uid, uid)
             with open(os.__file__, "rb"):
                 pass
             os.listdir(os.path.dirname(os.__file__))

@@ -28,19 +28,21 @@ Theory of operation
 
     supervisor ── control (SOCK_SEQPACKET) ── zygote
         │                                       │ fork
-        │ channel (socket pair, one a job)      ▼
-        ├───────────────────────────────────  child   = the candidate's process
-        ├── stdout, stderr (pipes) ───────────  │
-        └── pidfd ─────────────────────────────  … whatever it starts
+        │ channels (socket pairs, one a child)  ▼
+        ├───────────────────────────────────  candidate's child ── stdout, stderr ── supervisor
+        │                                       │ link (split grading only)
+        └───────────────────────────────────  grader's child
 
 The supervisor forks the zygote before it reads a job, so no child ever holds another job in its
-memory. For a job it makes a scratch directory, two pipes and a socket pair, has the zygote fork
-with the far ends, sends the job down the socket, and then waits in one ``poll`` for output, for
-events, for the child's end, for the deadline and for the host's. Whatever ends the job, the end
-is the same: kill and collect everything that the job started, read what is left in the pipes,
-decide, empty the scratch, compare our own limits with those at the start, answer.
+memory. For a job it makes a scratch directory, pipes and socket pairs, has the zygote fork with
+the far ends, sends each child its part of the job down its own channel, and then waits in one
+``poll`` for output, for events, for a child's end, for the deadline and for the host's (``run``).
+Whatever ends the job, the end is the same: kill and collect everything that the job started, read
+what is left in the pipes, decide, empty the scratch, compare our own limits with those at the
+start, answer.
 
 The clock runs from ``started``, so what a fork or a fresh interpreter costs is nobody's timeout.
+The grader runs as the lane's second uid: the candidate can neither signal nor read it.
 """
 
 from __future__ import annotations
@@ -55,18 +57,11 @@ import sys
 import time
 from typing import Any, NoReturn
 
-from . import child, kernel, scratch, wire, zygote
+from . import kernel, scratch, wire, zygote
+from .run import Evidence, LaneBroken, Run, UnfitToRun
 
-_TICK_S = 0.02
 _SETUP_S = 20.0
 _CLEANUP_S = 1.0
-_KEPT_WHEN_KILLED = 2_048
-_EVENT_LIMIT = 64 * 1024
-_MIB = 1 << 20
-
-
-class LaneBroken(Exception):
-    """This lane cannot be trusted to run another job."""
 
 
 class HostGone(Exception):
@@ -187,8 +182,7 @@ class Lane:
                 sources = os.memfd_create("isograd", 0) if self._fresh else self.null
                 if self._fresh:
                     wire.write_all(sources, len(frame).to_bytes(4, "big") + frame)
-                who = "-" if self._uid is None else str(self._uid)
-                command = [sys.executable, "-s", "-P", "-S", "-c", config["stage2"], "child", who]
+                command = [sys.executable, "-s", "-P", "-S", "-c", config["stage2"], "child"]
                 control, kept = 10, 11
                 os.dup2(theirs.fileno(), control)
                 os.dup2(sources, kept)
@@ -231,7 +225,9 @@ class Lane:
     def _answer(self, nonce: str, job: dict[str, Any]) -> None:
         total = 1 if job["checks"]["kind"] == "program" else len(job["checks"]["checks"])
         if job["code"] is None or not job["code"].strip():
-            envelope = Evidence(total).envelope("error", "no_code", "there is no code")
+            envelope = Evidence(total, job["grading"]).envelope(
+                "error", "no_code", "there is no code"
+            )
             self.host.send(
                 op="verdict", nonce=nonce, envelope=envelope, measurement={}, spent=False
             )
@@ -255,9 +251,10 @@ class Lane:
 
     # The pieces of a run that belong to the lane.
 
-    def fork(self, *fds: int) -> int:
-        """Has the zygote start a child with these as stdin, stdout, stderr and channel."""
-        socket.send_fds(self.control, [zygote.REQUEST.pack(b"F", int(self._fresh))], fds)
+    def fork(self, role: str, *fds: int) -> int:
+        """Has the zygote start a child with these as stdin, stdout, stderr, channel and link."""
+        mode = zygote.FRESH * self._fresh | zygote.GRADER * (role == "grader")
+        socket.send_fds(self.control, [zygote.REQUEST.pack(b"F", mode)], fds)
         return int(zygote.REQUEST.unpack(self._recv(zygote.REQUEST.size))[1])
 
     def collect(self, pid: int) -> tuple[int, float, float, int]:
@@ -276,7 +273,8 @@ class Lane:
 
     def make_job_directory(self) -> str:
         with kernel.acting_as(self._uid):
-            os.mkdir(self._job_directory, 0o700)
+            os.mkdir(self._job_directory)
+            os.chmod(self._job_directory, 0o770)
         return str(self._job_directory)
 
     def stored(self, at_most: int) -> tuple[int, int]:
@@ -305,8 +303,9 @@ class Lane:
             if time.monotonic() > give_up:
                 raise LaneBroken("processes of a candidate do not end")
             if self._uid is not None:
-                with kernel.acting_as(self._uid):
-                    kernel.kill_everybody()
+                for uid in (self._uid, self._uid + 1):
+                    with kernel.acting_as(uid):
+                        kernel.kill_everybody()
             else:
                 kernel.kill_each(pids)
             time.sleep(0.001)
@@ -356,338 +355,3 @@ class Lane:
         self._empty()
         with contextlib.suppress(OSError):
             os.rmdir(self._directory)
-
-
-class UnfitToRun(Exception):
-    """The child could not be made ready for the candidate: our fault."""
-
-
-class Evidence:
-    """What the events of a child have shown so far."""
-
-    def __init__(self, total: int) -> None:
-        self.started = self.loaded = False
-        self.results: list[bool | None] = [None] * total
-        self.details: list[str] = [""] * total
-        self.reasons: list[str | None] = [None] * total
-        self.stdout = self.stderr = b""
-        self.end: dict[str, Any] | None = None
-
-    def take(self, event: dict[str, Any]) -> None:
-        """Adds one event. Raises ValueError if it cannot be true."""
-        kind = event["event"]
-        if self.end is not None:
-            raise ValueError("an event after the end")
-        if kind == "started" and not self.started:
-            self.started = True
-        elif kind == "loaded" and self.started and not self.loaded:
-            self.loaded = True
-        elif kind == "check" and self.loaded:
-            index = event["number"] - 1
-            if self.results.index(None) != index:
-                raise ValueError("checks out of order")
-            self.results[index] = event["held"] is True
-            self.details[index] = str(event["detail"])
-            self.reasons[index] = _known(event["reason"], child.REASONS)
-        elif kind == "end":
-            if event["exit_code"] is None and (not self.loaded or None in self.results):
-                raise ValueError("an end before the checks")
-            _known(event["exit_code"], ("error", "syntax_error"))
-            _known(event["reason"], child.REASONS)
-            event["detail"] = str(event["detail"])
-            self.end = event
-        else:
-            raise ValueError("an event out of order")
-
-    def verdict(self) -> tuple[str, str | None, str]:
-        """Exit code, reason and detail of a run that came to its own end."""
-        assert self.end is not None
-        if self.end["exit_code"] is not None:
-            return self.end["exit_code"], self.end["reason"], self.end["detail"]
-        failed = [index for index, held in enumerate(self.results) if not held]
-        if not failed:
-            return "pass", None, ""
-        reason = next((self.reasons[index] for index in failed if self.reasons[index]), None)
-        return "assertion_fail", reason, f"check {failed[0] + 1}: {self.details[failed[0]]}"
-
-    def envelope(
-        self, exit_code: str, reason: str | None, detail: str, *, killed: bool = False
-    ) -> dict[str, Any]:
-        """The contract's envelope, as plain JSON. ``killed`` cuts the output to its start."""
-        passed = sum(held is True for held in self.results)
-        finished = exit_code in ("pass", "assertion_fail")
-        keep = _KEPT_WHEN_KILLED if killed else None
-        return {
-            "version": 1,
-            "exit_code": exit_code,
-            "reason": reason,
-            "score": passed / len(self.results) if finished and self.results else 0.0,
-            "passed": passed,
-            "total": len(self.results),
-            "detail": child.clip(detail, 2_000),
-            "per_assertion": self.results,
-            "stdout": self.stdout[:keep].decode("utf-8", "backslashreplace"),
-            "stderr": self.stderr[:keep].decode("utf-8", "backslashreplace"),
-            "truncated": killed and max(len(self.stdout), len(self.stderr)) > _KEPT_WHEN_KILLED,
-            "grading": "shared",
-        }
-
-
-class Run:
-    """One job from its start to its envelope."""
-
-    def __init__(self, lane: Lane, nonce: str, job: dict[str, Any], total: int) -> None:
-        self._lane = lane
-        self._nonce = nonce
-        self._job = job
-        self._limits = job["limits"]
-        self._evidence = Evidence(total)
-        self._events = wire.Reader(_EVENT_LIMIT)
-        self._key = os.urandom(16).hex()
-        self._output = 0
-        self._stop: tuple[str, str | None, str] | None = None
-        self._gone = self._announced = False
-        self._pid = 0
-        self._opened = contextlib.ExitStack()
-        self._fds: set[int] = set()
-        self._begun = time.monotonic()
-        self._ended = self._begun
-        self._usage = (0.0, 0.0, 0)
-
-    def start(self) -> None:
-        lane = self._lane
-        place = lane.make_job_directory()
-        self._channel, theirs = socket.socketpair()
-        self._out, out = os.pipe()
-        self._err, err = os.pipe()
-        self._fds = {self._out, self._err}
-        self._opened.callback(self._channel.close)
-        for fd in self._fds:
-            self._opened.callback(os.close, fd)
-        try:
-            self._pid = lane.fork(lane.null, out, err, theirs.fileno())
-        finally:
-            theirs.close()
-            os.close(out)
-            os.close(err)
-        for fd in (self._out, self._err, self._channel.fileno()):
-            os.set_blocking(fd, False)
-        self._pidfd = _pidfd(self._pid)
-        if self._pidfd is not None:
-            self._opened.callback(os.close, self._pidfd)
-        payload = {name: self._job[name] for name in ("code", "checks", "limits", "denylist")}
-        self._outgoing = memoryview(
-            wire.pack(
-                {
-                    **payload,
-                    "key": self._key,
-                    "scratch": place,
-                    "count_processes": lane.counts_processes,
-                }
-            )
-        )
-
-    def watch(self) -> None:
-        """Waits until something ends the run; what did stands in ``_stop``, or in the evidence."""
-        poll = select.poll()
-        channel, host = self._channel.fileno(), self._lane.host
-        poll.register(channel, select.POLLIN | select.POLLOUT)
-        for fd in (self._out, self._err, host.inlet, self._lane.control.fileno()):
-            poll.register(fd, select.POLLIN)
-        if self._pidfd is not None:
-            poll.register(self._pidfd, select.POLLIN)
-        deadline = time.monotonic() + _SETUP_S
-        tick = time.monotonic() + _TICK_S
-        while self._stop is None and self._evidence.end is None and not self._gone:
-            if self._announce():
-                deadline = self._begun + self._limits["timeout_s"]
-            now = time.monotonic()
-            if now >= deadline:
-                if not self._announced:
-                    raise UnfitToRun("the child was not ready in time")
-                self._stop = ("timeout", None, f"timeout after {self._limits['timeout_s']:.2f}s")
-            elif now >= tick:
-                self._look_around()
-                tick = time.monotonic() + _TICK_S
-            else:
-                for fd, what in poll.poll(max(0.0, min(deadline, tick) - now) * 1000):
-                    self._attend(poll, fd, what)
-        if self._gone:
-            self._read_events()
-
-    def _attend(self, poll: Any, fd: int, what: int) -> None:
-        """Does what a ready descriptor asks for."""
-        if fd == self._channel.fileno():
-            if what & select.POLLOUT:
-                self._send_more(poll)
-            if what & ~select.POLLOUT:
-                self._gone |= not self._read_events()
-        elif fd == self._lane.host.inlet:
-            self._lane.host.take_in()
-        elif fd == self._pidfd:
-            self._gone = True
-        elif fd in (self._out, self._err):
-            if not self._drain(fd):
-                poll.unregister(fd)
-        else:
-            self._read_events()
-            self._announce()
-            raise LaneBroken("the zygote died")
-
-    def _announce(self) -> bool:
-        """Tells the host, once, that the candidate has started; whether it has."""
-        if self._evidence.started and not self._announced:
-            self._announced = True
-            self._begun = time.monotonic()
-            self._lane.host.send(op="started", nonce=self._nonce)
-        return self._announced
-
-    def _send_more(self, poll: Any) -> None:
-        if self._outgoing:
-            try:
-                self._outgoing = self._outgoing[self._channel.send(self._outgoing) :]
-            except BlockingIOError:
-                return
-            except OSError:
-                self._outgoing = memoryview(b"")
-        if not self._outgoing:
-            poll.modify(self._channel.fileno(), select.POLLIN)
-
-    def _read_events(self) -> bool:
-        """Takes in what the child has sent; False at the end of its channel."""
-        while True:
-            try:
-                data = self._channel.recv(1 << 16)
-            except BlockingIOError:
-                return True
-            except OSError:
-                return False
-            if not data:
-                return False
-            try:
-                self._events.feed(data)
-                while (event := self._events.next()) is not None:
-                    self._take(event)
-            except (wire.Malformed, ValueError, KeyError, TypeError):
-                self._stop = ("error", "tampered", "the results were tampered with")
-                return True
-
-    def _take(self, event: dict[str, Any]) -> None:
-        if event.pop("key") != self._key:
-            raise ValueError("an event without the job's key")
-        if event["event"] == "unfit":
-            raise UnfitToRun(str(event["detail"]))
-        self._evidence.take(event)
-
-    def _drain(self, fd: int) -> bool:
-        """Takes in output; False at its end. Stops the run when there is too much of it."""
-        room = self._limits["output_bytes"] - self._output
-        try:
-            data = os.read(fd, min(1 << 16, room + 1))
-        except BlockingIOError:
-            return True
-        if not data:
-            self._fds.discard(fd)
-            return False
-        self._output += len(data)
-        if fd == self._out:
-            self._evidence.stdout += data
-        else:
-            self._evidence.stderr += data
-        if len(data) > room:
-            limit = self._limits["output_bytes"]
-            overflow = ("error", "output_overflow", f"output overflow: more than {limit} bytes")
-            self._stop = self._stop or overflow
-            return False
-        return True
-
-    def _look_around(self) -> None:
-        """Compares what the job uses in all with its limits."""
-        pids = self._lane.job_pids()
-        limits = self._limits
-        if len(pids) > limits["processes"]:
-            self._stop = ("error", "processes", f"more than {limits['processes']} processes")
-        elif self._lane.memory_of(pids) > limits["memory_mb"] * _MIB:
-            self._stop = ("error", "memory", f"more than {limits['memory_mb']} MB of memory")
-        else:
-            self._look_at_scratch()
-        if self._pidfd is None and kernel.is_dead(self._pid):
-            self._gone = True
-
-    def _look_at_scratch(self) -> None:
-        limits = self._limits
-        used, files = self._lane.stored(limits["scratch_files"])
-        if used > limits["scratch_mb"] * _MIB:
-            self._stop = ("error", "scratch", f"more than {limits['scratch_mb']} MB in scratch")
-        elif files > limits["scratch_files"]:
-            self._stop = (
-                "error",
-                "scratch",
-                f"more than {limits['scratch_files']} files in scratch",
-            )
-
-    def finish(self) -> dict[str, Any]:
-        """Ends every process of the job and gives the envelope."""
-        lane, evidence = self._lane, self._evidence
-        self._ended = time.monotonic()
-        if self._stop is None and evidence.started:
-            self._look_at_scratch()
-        status, user, system, peak = lane.collect(self._pid)
-        self._pid = 0
-        self._usage = (user, system, peak)
-        lane.kill_stragglers()
-        for fd in sorted(self._fds):
-            while select.select([fd], [], [], 0)[0] and self._drain(fd):
-                pass
-        self._opened.close()
-        if self._stop is not None:
-            return evidence.envelope(*self._stop, killed=True)
-        if evidence.end is not None:
-            return evidence.envelope(*evidence.verdict())
-        if not evidence.started:
-            raise UnfitToRun(f"the child ended before the candidate started (status {status})")
-        code = os.waitstatus_to_exitcode(status)
-        if code >= 0:
-            detail = f"the process ended with status {code} before its checks did"
-            return evidence.envelope("error", "early_exit", detail)
-        cpu_s = self._limits["cpu_s"]
-        ran_out = -code == signal.SIGKILL and user + system >= (cpu_s or 0)
-        if cpu_s is not None and (ran_out or -code == signal.SIGXCPU):
-            detail = f"timeout after {cpu_s:.2f}s of CPU time"
-            return evidence.envelope("timeout", None, detail, killed=True)
-        detail = f"killed by {_signal_name(-code)}"
-        return evidence.envelope("error", "signal", detail, killed=True)
-
-    def abandon(self) -> None:
-        """Lets go of everything after a fault of ours."""
-        if self._pid:
-            self._lane.collect(self._pid)
-        self._opened.close()
-
-    def measurement(self) -> dict[str, Any]:
-        user, system, peak = self._usage
-        return {
-            "wall_s": round(self._ended - self._begun, 6),
-            "cpu_s": round(user + system, 6),
-            "peak_memory_mb": round(peak / 1024, 3),
-        }
-
-
-def _known(value: Any, known: tuple[str, ...]) -> str | None:
-    if value is not None and value not in known:
-        raise ValueError("a word that the contract does not know")
-    return value if value is None else str(value)
-
-
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
-
-
-def _pidfd(pid: int) -> int | None:
-    try:
-        return os.pidfd_open(pid)
-    except OSError:
-        return None

@@ -3,10 +3,11 @@
 It is single-threaded and has never seen a candidate, a check or another job. It is asked over a
 SOCK_SEQPACKET pair with numbers and descriptors only::
 
-    F mode    + [stdin, stdout, stderr, channel]   fork; answered with the new pid
-    R pid                                          kill and collect; answered with status and usage
+    F mode    + [stdin, stdout, stderr, channel(, link)]   fork; answered with the new pid
+    R pid                                                  kill and collect; answered with status
 
-Mode 0 forks a child from this interpreter, mode 1 has the fork start a new one.
+The mode says whether the fork starts a new interpreter (FRESH) and which uid it is to have
+(GRADER).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any
 from . import child, packages
 
 REQUEST = struct.Struct("!cq")
+FRESH, GRADER = 1, 2
 ENDED = struct.Struct("!qddq")
 
 # What programs commonly import. Only names whose import binds no submodule that a program of its
@@ -68,14 +70,14 @@ def serve(
     which a new interpreter is started.
     """
     while True:
-        message, fds, _, _ = socket.recv_fds(control, REQUEST.size, 4)
+        message, fds, _, _ = socket.recv_fds(control, REQUEST.size, 5)
         if not message:
             return
         kind, number = REQUEST.unpack(message)
         if kind == b"F":
             pid = os.fork()
             if pid == 0:
-                _become_child(number == 1, fds, fresh, uid)
+                _become_child(number, fds, fresh, uid)
             for fd in fds:
                 os.close(fd)
             control.send(REQUEST.pack(b"P", pid))
@@ -87,17 +89,19 @@ def serve(
 
 
 def _become_child(
-    new: bool, fds: list[int], fresh: tuple[list[str], dict[str, str], int], uid: int | None
+    mode: int, fds: list[int], fresh: tuple[list[str], dict[str, str], int], uid: int | None
 ) -> Any:
     try:
-        if not new:
+        if mode & GRADER and uid is not None:
+            uid += 1
+        if not mode & FRESH:
             child.take_place(*fds)
             child.main(uid)
         command, environment, sources = fresh
         kept = os.dup2(sources, 70)
         child.take_place(*fds)
-        os.dup2(kept, 4, inheritable=True)
+        os.dup2(kept, child.SOURCES, inheritable=True)
         os.close(kept)
-        os.execve(command[0], command, environment)
+        os.execve(command[0], [*command, "-" if uid is None else str(uid)], environment)
     finally:
         os._exit(1)

@@ -152,6 +152,7 @@ class DockerSandbox(Sandbox):
                 labels={LABEL: f"{socket.gethostname()}/{os.getpid()}"},
                 stdin_open=True,
                 detach=False,
+                stop_signal="SIGKILL",  # the runner ignores all others; its host would wait
                 host_config=host_config,
             )
         except BaseException:  # a daemon that answered too late may have made it all the same

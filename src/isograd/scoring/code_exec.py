@@ -8,7 +8,17 @@ import threading
 import warnings
 from collections.abc import Callable, Sequence
 
-from isograd.contract import Assertions, Checks, Envelope, Job, Limits, Program, Sample, Task
+from isograd.contract import (
+    Assertions,
+    Checks,
+    Envelope,
+    Grading,
+    Job,
+    Limits,
+    Program,
+    Sample,
+    Task,
+)
 from isograd.errors import InputError
 from isograd.formats import truncate_at
 from isograd.sandbox.base import Sandbox
@@ -75,6 +85,7 @@ def job_of(
     limits: Limits,
     extraction: str = "auto",
     stops: Sequence[str] = (),
+    grading: Grading = "auto",
 ) -> Job:
     """The job of one sample. The task's own timeout and memory win over ``limits``."""
     own = {"timeout_s": task.timeout_s, "memory_mb": task.memory_mb}
@@ -91,6 +102,8 @@ def job_of(
         checks=task.checks,
         limits=Limits.model_validate({**limits.model_dump(), **changed}) if changed else limits,
         entry_point=task.entry_point,
+        prompt=task.prefix,
+        grading=grading,
         task_id=task.task_id,
         sample=sample.index,
     )
@@ -105,6 +118,7 @@ def grade(
     prompt: str = "",
     extraction: str = "auto",
     limits: Limits | None = None,
+    grading: Grading = "auto",
 ) -> Envelope:
     """Extracts a program from ``generation``, runs ``checks`` on it and gives the envelope.
 
@@ -117,7 +131,14 @@ def grade(
     code = program_of(
         generation, extraction=extraction, names=names_of(given, entry_point), prefix=prompt
     )
-    job = Job(code=code, checks=given, limits=limits or Limits(), entry_point=entry_point)
+    job = Job(
+        code=code,
+        checks=given,
+        limits=limits or Limits(),
+        entry_point=entry_point,
+        prompt=prompt,
+        grading=grading,
+    )
     return (sandbox or _embedded()).run(job)
 
 

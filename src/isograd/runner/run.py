@@ -1,0 +1,494 @@
+"""One job, from its start to its envelope: the processes that it gets and what they show.
+
+With shared grading there is one child, which runs the candidate and its checks. With split
+grading there are two, which have a socket between them: the candidate's never sees a check, and
+the grader's holds the checks and gives the results (``split``). Each child has a channel to the
+supervisor of its own, so the one cannot speak for the other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from . import child, kernel, wire, words
+
+if TYPE_CHECKING:
+    from .supervisor import Lane
+
+_TICK_S = 0.02
+_SETUP_S = 20.0
+_KEPT_WHEN_KILLED = 2_048
+_EVENT_LIMIT = 64 * 1024
+_MIB = 1 << 20
+
+
+class LaneBroken(Exception):
+    """This lane cannot be trusted to run another job."""
+
+
+class UnfitToRun(Exception):
+    """A child could not be made ready for the candidate: our fault."""
+
+
+class Evidence:
+    """What the children have shown so far.
+
+    ``take`` has the events of who runs the candidate, ``take_result`` those of who runs the
+    checks. With shared grading that is the same child.
+    """
+
+    def __init__(self, total: int, grading: str) -> None:
+        self._grading = grading
+        self.ready = self.started = self.loaded = False
+        self.results: list[bool | None] = [None] * total
+        self.details: list[str] = [""] * total
+        self.reasons: list[str | None] = [None] * total
+        self.stdout = self.stderr = b""
+        self.end: dict[str, Any] | None = None
+
+    def take(self, event: dict[str, Any]) -> None:
+        """Adds an event of the candidate's child. Raises ValueError if it cannot be true."""
+        kind = event["event"]
+        if self.end is not None:
+            raise ValueError("an event after the end")
+        if kind == "started" and not self.started:
+            self.started = True
+        elif kind == "loaded" and self.started and not self.loaded:
+            self.loaded = True
+        elif kind == "end" and event["exit_code"] is not None and not self.loaded:
+            self._finish(event)
+        elif self._grading == "shared":
+            self.take_result(event)
+        else:
+            raise ValueError("an event out of order")
+
+    def take_result(self, event: dict[str, Any]) -> None:
+        """Adds an event of the child that runs the checks. Raises ValueError."""
+        kind = event["event"]
+        if self.end is not None:
+            raise ValueError("an event after the end")
+        if kind == "ready" and not self.ready:
+            self.ready = True
+        elif kind == "check" and self.loaded:
+            index = event["number"] - 1
+            if self.results.index(None) != index:
+                raise ValueError("checks out of order")
+            self.results[index] = event["held"] is True
+            self.details[index] = str(event["detail"])
+            self.reasons[index] = _known(event["reason"], child.REASONS)
+        elif kind == "end":
+            if event["exit_code"] is None and (not self.loaded or None in self.results):
+                raise ValueError("an end before the checks")
+            self._finish(event)
+        else:
+            raise ValueError("an event out of order")
+
+    def _finish(self, event: dict[str, Any]) -> None:
+        _known(event["exit_code"], ("error", "syntax_error"))
+        _known(event["reason"], child.REASONS)
+        event["detail"] = str(event["detail"])
+        self.end = event
+
+    def verdict(self) -> tuple[str, str | None, str]:
+        """Exit code, reason and detail of a run that came to its own end."""
+        assert self.end is not None
+        if self.end["exit_code"] is not None:
+            return self.end["exit_code"], self.end["reason"], self.end["detail"]
+        failed = [index for index, held in enumerate(self.results) if not held]
+        if not failed:
+            return "pass", None, ""
+        reason = next((self.reasons[index] for index in failed if self.reasons[index]), None)
+        return "assertion_fail", reason, f"check {failed[0] + 1}: {self.details[failed[0]]}"
+
+    def envelope(
+        self, exit_code: str, reason: str | None, detail: str, *, killed: bool = False
+    ) -> dict[str, Any]:
+        """The contract's envelope, as plain JSON. ``killed`` cuts the output to its start."""
+        passed = sum(held is True for held in self.results)
+        finished = exit_code in ("pass", "assertion_fail")
+        keep = _KEPT_WHEN_KILLED if killed else None
+        return {
+            "version": 1,
+            "exit_code": exit_code,
+            "reason": reason,
+            "score": passed / len(self.results) if finished and self.results else 0.0,
+            "passed": passed,
+            "total": len(self.results),
+            "detail": words.clip(detail, 2_000),
+            "per_assertion": self.results,
+            "stdout": self.stdout[:keep].decode("utf-8", "backslashreplace"),
+            "stderr": self.stderr[:keep].decode("utf-8", "backslashreplace"),
+            "truncated": killed and max(len(self.stdout), len(self.stderr)) > _KEPT_WHEN_KILLED,
+            "grading": self._grading,
+        }
+
+
+class _Child:
+    """One child of the zygote's: its process, and the supervisor's end of its channel."""
+
+    def __init__(
+        self,
+        run: Run,
+        role: str,
+        fds: tuple[int, int, int],
+        link: socket.socket | None,
+        take: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self.role = role
+        self.key = os.urandom(16).hex()
+        self.gone = False
+        self._take = take
+        self._run = run
+        self._events = wire.Reader(_EVENT_LIMIT)
+        self._outgoing = b""
+        self._channel, theirs = socket.socketpair()
+        run.opened.callback(self._channel.close)
+        self._channel.setblocking(False)
+        with theirs:
+            handed = [*fds, theirs.fileno()] + ([link.fileno()] if link else [])
+            self.pid = run.lane.fork(role, *handed)
+        try:
+            self._pidfd: int | None = os.pidfd_open(self.pid)
+        except OSError:
+            self._pidfd = None
+        else:
+            run.opened.callback(os.close, self._pidfd)
+            run.attend(self._pidfd, self._died)
+        run.attend(self._channel.fileno(), self._ready)
+
+    def tell(self, message: dict[str, Any]) -> None:
+        """Sends the child a message, as fast as it reads."""
+        self._outgoing += wire.pack(message)
+        self._send_more()
+
+    def _send_more(self) -> None:
+        try:
+            sent = self._channel.send(self._outgoing)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            sent = len(self._outgoing)
+        self._outgoing = self._outgoing[sent:] if sent else self._outgoing
+        more = select.POLLOUT if self._outgoing else 0
+        self._run.attend(self._channel.fileno(), self._ready, more)
+
+    def _ready(self, what: int) -> None:
+        if what & select.POLLOUT:
+            self._send_more()
+        if what & ~select.POLLOUT and not self.read_events():
+            # It may have closed every descriptor and live on: only its death ends the run.
+            self._run.ignore(self._channel.fileno())
+
+    def _died(self, what: int) -> None:
+        self.gone = True
+
+    def look(self) -> None:
+        """Where the kernel tells us of no death: asks."""
+        if self._pidfd is None and kernel.is_dead(self.pid):
+            self.gone = True
+
+    def read_events(self) -> bool:
+        """Takes in what the child has sent; False at the end of its channel."""
+        while True:
+            try:
+                data = self._channel.recv(1 << 16)
+            except BlockingIOError:
+                return True
+            except OSError:
+                return False
+            if not data:
+                return False
+            try:
+                self._events.feed(data)
+                while (event := self._events.next()) is not None:
+                    if event.pop("key") != self.key:
+                        raise ValueError("an event without the child's key")
+                    if event["event"] == "unfit":
+                        raise UnfitToRun(str(event["detail"]))
+                    self._take(event)
+            except (wire.Malformed, ValueError, KeyError, TypeError):
+                self._run.stop("error", "tampered", "the results were tampered with")
+                return True
+
+
+class Run:
+    """One job from its start to its envelope."""
+
+    def __init__(self, lane: Lane, nonce: str, job: dict[str, Any], total: int) -> None:
+        self.lane = lane
+        self.opened = contextlib.ExitStack()
+        self._nonce = nonce
+        self._job = job
+        self._limits = job["limits"]
+        self._split = job["grading"] == "split"
+        self._evidence = Evidence(total, job["grading"])
+        self._poll = select.poll()
+        self._handlers: dict[int, Callable[[int], None]] = {}
+        self._children: list[_Child] = []
+        self._output = 0
+        self._stop: tuple[str, str | None, str] | None = None
+        self._announced = self._sent = self._released = False
+        self._streams: set[int] = set()
+        self._begun = self._ended = time.monotonic()
+        self._usage = (0.0, 0)
+
+    def attend(self, fd: int, handler: Callable[[int], None], more: int = 0) -> None:
+        """Has ``handler`` called when ``fd`` is readable, or ready for what ``more`` says."""
+        self._handlers[fd] = handler
+        self._poll.register(fd, select.POLLIN | more)
+
+    def ignore(self, fd: int) -> None:
+        del self._handlers[fd]
+        self._poll.unregister(fd)
+
+    def stop(self, exit_code: str, reason: str | None, detail: str) -> None:
+        """Ends the run with a verdict; the first one counts."""
+        self._stop = self._stop or (exit_code, reason, detail)
+
+    def start(self) -> None:
+        lane = self.lane
+        self._place = lane.make_job_directory()
+        self._out, out = os.pipe()
+        self._err, err = os.pipe()
+        self._streams = {self._out, self._err}
+        for fd in self._streams:
+            self.opened.callback(os.close, fd)
+            os.set_blocking(fd, False)
+            self.attend(fd, functools.partial(self._output_ready, fd))
+        self.attend(lane.host.inlet, lambda what: lane.host.take_in())
+        self.attend(lane.control.fileno(), self._zygote_died)
+        with contextlib.ExitStack() as handed:
+            handed.callback(os.close, out)
+            handed.callback(os.close, err)
+            near = far = None
+            if self._split:
+                near, far = socket.socketpair()
+                handed.enter_context(near)
+                handed.enter_context(far)
+            stdio = (lane.null, out, err)
+            self._candidate = self._add("candidate", stdio, near, self._evidence.take)
+            self._grader = self._candidate
+            if self._split:
+                stdio = (lane.null, lane.null, lane.null)
+                self._grader = self._add("grader", stdio, far, self._evidence.take_result)
+        self._give_jobs()
+
+    def _add(
+        self,
+        role: str,
+        stdio: tuple[int, int, int],
+        link: socket.socket | None,
+        take: Callable[[dict[str, Any]], None],
+    ) -> _Child:
+        added = _Child(self, role, stdio, link, take)
+        self._children.append(added)
+        return added
+
+    def _give_jobs(self) -> None:
+        """Sends each child its part: the candidate's never has a byte of a check."""
+        job, lane = self._job, self.lane
+        common = {
+            "limits": self._limits,
+            "scratch": self._place,
+            "count_processes": lane.counts_processes,
+        }
+        candidate = {**common, "code": job["code"], "denylist": job["denylist"]}
+        if not self._split:
+            self._candidate.tell(
+                {**candidate, "role": "shared", "key": self._candidate.key, "checks": job["checks"]}
+            )
+            return
+        self._to_candidate = {**candidate, "role": "candidate", "key": self._candidate.key}
+        self._grader.tell(
+            {
+                **common,
+                "role": "grader",
+                "key": self._grader.key,
+                "checks": job["checks"],
+                "entry_point": job["entry_point"],
+                "prompt": job["prompt"],
+            }
+        )
+
+    def _advance(self) -> None:
+        """Moves a split job on: checks compiled, candidate loaded, checks released."""
+        if not self._split:
+            return
+        if self._evidence.ready and not self._sent:
+            self._sent = True
+            self._candidate.tell(self._to_candidate)
+        if self._evidence.loaded and not self._released:
+            self._released = True
+            self._grader.tell({"go": True})
+
+    def watch(self) -> None:
+        """Waits until something ends the run; what did stands in ``_stop`` or the evidence."""
+        deadline = time.monotonic() + _SETUP_S
+        tick = time.monotonic() + _TICK_S
+        while self._stop is None and self._evidence.end is None and not self._is_over():
+            self._advance()
+            if self._announce():
+                deadline = self._begun + self._limits["timeout_s"]
+            now = time.monotonic()
+            if now >= deadline:
+                if not self._announced:
+                    raise UnfitToRun("the child was not ready in time")
+                self.stop("timeout", None, f"timeout after {self._limits['timeout_s']:.2f}s")
+            elif now >= tick:
+                self._look_around()
+                tick = time.monotonic() + _TICK_S
+            else:
+                for fd, what in self._poll.poll(max(0.0, min(deadline, tick) - now) * 1000):
+                    if fd in self._handlers:
+                        self._handlers[fd](what)
+        for one in self._children:
+            if one.gone:
+                one.read_events()
+
+    def _is_over(self) -> bool:
+        return any(one.gone for one in self._children)
+
+    def _announce(self) -> bool:
+        """Tells the host, once, that the candidate has started; whether it has."""
+        if self._evidence.started and not self._announced:
+            self._announced = True
+            self._begun = time.monotonic()
+            self.lane.host.send(op="started", nonce=self._nonce)
+        return self._announced
+
+    def _zygote_died(self, what: int) -> None:
+        for one in self._children:
+            one.read_events()
+        self._announce()
+        raise LaneBroken("the zygote died")
+
+    def _output_ready(self, fd: int, what: int) -> None:
+        self._drain(fd)
+
+    def _drain(self, fd: int) -> bool:
+        """Takes in output; False at its end. Stops the run when there is too much of it."""
+        room = self._limits["output_bytes"] - self._output
+        try:
+            data = os.read(fd, min(1 << 16, room + 1))
+        except BlockingIOError:
+            return True
+        if data:
+            self._output += len(data)
+            if fd == self._out:
+                self._evidence.stdout += data
+            else:
+                self._evidence.stderr += data
+        if data and len(data) <= room:
+            return True
+        if data:
+            limit = self._limits["output_bytes"]
+            self.stop("error", "output_overflow", f"output overflow: more than {limit} bytes")
+        self._streams.discard(fd)
+        self.ignore(fd)
+        return False
+
+    def _look_around(self) -> None:
+        """Compares what the job uses in all with its limits."""
+        ours = {self._grader.pid} if self._split else set()
+        pids = [pid for pid in self.lane.job_pids() if pid not in ours]
+        limits = self._limits
+        if len(pids) > limits["processes"]:
+            self.stop("error", "processes", f"more than {limits['processes']} processes")
+        elif self.lane.memory_of(pids) > limits["memory_mb"] * _MIB:
+            self.stop("error", "memory", f"more than {limits['memory_mb']} MB of memory")
+        else:
+            self._look_at_scratch()
+        for one in self._children:
+            one.look()
+
+    def _look_at_scratch(self) -> None:
+        limits = self._limits
+        used, files = self.lane.stored(limits["scratch_files"])
+        if used > limits["scratch_mb"] * _MIB:
+            self.stop("error", "scratch", f"more than {limits['scratch_mb']} MB in scratch")
+        elif files > limits["scratch_files"]:
+            self.stop("error", "scratch", f"more than {limits['scratch_files']} files in scratch")
+
+    def finish(self) -> dict[str, Any]:
+        """Ends every process of the job and gives the envelope."""
+        lane, evidence = self.lane, self._evidence
+        self._ended = time.monotonic()
+        if self._stop is None and evidence.started:
+            self._look_at_scratch()
+        statuses, cpu_s, peak = self._collect()
+        self._usage = (cpu_s, peak)
+        lane.kill_stragglers()
+        for fd in sorted(self._streams):
+            while select.select([fd], [], [], 0)[0] and self._drain(fd):
+                pass
+        self.opened.close()
+        if evidence.end is not None and evidence.end["reason"] == "no_checks":
+            return evidence.envelope(*evidence.verdict())
+        if self._stop is not None:
+            return evidence.envelope(*self._stop, killed=True)
+        if evidence.end is not None:
+            return evidence.envelope(*evidence.verdict())
+        if not evidence.started:
+            raise UnfitToRun(f"a child ended before the candidate started (status {statuses})")
+        dead = self._candidate if self._candidate.gone else self._grader
+        return self._envelope_of_death(statuses[dead.pid], dead is not self._candidate, cpu_s)
+
+    def _envelope_of_death(self, status: int, of_grader: bool, cpu_s: float) -> dict[str, Any]:
+        """The verdict on a run whose process ended before its checks did."""
+        evidence, limit = self._evidence, self._limits["cpu_s"]
+        whose = "the checks' process" if of_grader else "the process"
+        code = os.waitstatus_to_exitcode(status)
+        if code >= 0:
+            detail = f"{whose} ended with status {code} before its checks did"
+            return evidence.envelope("error", "early_exit", detail)
+        ran_out = -code == signal.SIGKILL and cpu_s >= (limit or 0)
+        if limit is not None and (ran_out or -code == signal.SIGXCPU):
+            detail = f"timeout after {limit:.2f}s of CPU time"
+            return evidence.envelope("timeout", None, detail, killed=True)
+        detail = f"{'the checks were ' if of_grader else ''}killed by {_signal_name(-code)}"
+        return evidence.envelope("error", "signal", detail, killed=True)
+
+    def _collect(self) -> tuple[dict[int, int], float, int]:
+        """Ends and collects the children: statuses by pid, CPU seconds in all, peak KiB."""
+        statuses: dict[int, int] = {}
+        cpu_s, peak = 0.0, 0
+        children, self._children = self._children, []
+        for one in children:
+            statuses[one.pid], user, system, most = self.lane.collect(one.pid)
+            cpu_s += user + system
+            peak = most if one.role == "candidate" else peak
+        return statuses, cpu_s, peak
+
+    def abandon(self) -> None:
+        """Lets go of everything after a fault of ours."""
+        self._collect()
+        self.opened.close()
+
+    def measurement(self) -> dict[str, Any]:
+        cpu_s, peak = self._usage
+        return {
+            "wall_s": round(self._ended - self._begun, 6),
+            "cpu_s": round(cpu_s, 6),
+            "peak_memory_mb": round(peak / 1024, 3),
+        }
+
+
+def _known(value: Any, known: tuple[str, ...]) -> str | None:
+    if value is not None and value not in known:
+        raise ValueError("a word that the contract does not know")
+    return value if value is None else str(value)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,697 @@
+"""Split grading: the candidate in one process, its checks in another, a socket between them.
+
+Requests go both ways and nest: the grader asks the candidate's process to look a name up, to call,
+to read an attribute; while it waits, the candidate's process may ask the grader to call what it
+was given. Each request and each answer is one frame::
+
+    {"do": OPERATION, "of": [VALUE, …], "with": [[NAME, VALUE], …], "nodes": […]}
+    {"is": VALUE, "nodes": […], "now": [[N, NODE], …]}
+    {"raised": [TYPE, TEXT, CLASS], "nodes": […], "now": [[N, NODE], …]}
+
+``now`` says what mutable arguments of the request hold afterwards. Values are the codec's; what
+does not cross is a handle: ``["H", id, class id, …]`` of an object of the sender's, ``["P", id]``
+of one of the receiver's.
+
+What the grader may ask is ``_OPERATIONS``; what the candidate's process may ask is to call and to
+iterate. Each rule here closes a way to pass without being right; ``Proxy`` has the important ones.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import importlib
+import operator
+import os
+import sys
+import types
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from . import codec, wire, words
+
+_T = TypeVar("_T")
+
+_MAX_BYTES = 64 << 20
+_MAX_MESSAGES = 1_000_000
+_MAX_DEPTH = 100
+_LEAVING = ("SystemExit", "KeyboardInterrupt", "GeneratorExit")
+_NONSENSE = (wire.Malformed, ValueError, TypeError, KeyError, IndexError, AttributeError)
+
+
+class LinkBroken(BaseException):
+    """The link is closed, or what came over it breaks its rules: no check may go on."""
+
+
+class CandidateLeft(BaseException):
+    """A call raised SystemExit or its like, which never rises in the grader by itself."""
+
+
+class End:
+    """One end of the link: sends requests, answers those that come while it waits."""
+
+    def __init__(self, fd: int) -> None:
+        self.gone = False
+        self.fault: str | None = None
+        self._fd = fd
+        self._reader = wire.Reader(_MAX_BYTES)
+        self._exports: list[Any] = []
+        self._numbers: dict[int, int] = {}
+        self._depth = 0
+        self._bytes = 0
+        self._messages = 0
+
+    # What the two ends do differently.
+
+    def operation(self, name: str, of: list[Any]) -> Callable[..., Any]:
+        """What is to be called with a request's values. Raises KeyError."""
+        raise NotImplementedError
+
+    def describe(self, value: Any) -> list[Any]:
+        """The node of an object that does not cross."""
+        return ["H", self.export(value)]
+
+    def resolve(self, node: list[Any]) -> Any:
+        """The object of a node that only handles have."""
+        if node[0] == "P":
+            number = node[1]
+            if type(number) is not int or not 0 <= number < len(self._exports):
+                raise wire.Malformed("a handle of nothing")
+            return self._exports[number]
+        raise wire.Malformed("an unknown kind of node")
+
+    def raised(self, error: BaseException) -> list[Any]:
+        raise NotImplementedError
+
+    def rise(self, raised: list[Any]) -> BaseException:
+        raise NotImplementedError
+
+    # What they share.
+
+    def export(self, value: Any) -> int:
+        """The number under which the other side knows an object of ours; kept for good."""
+        number = self._numbers.get(id(value))
+        if number is None:
+            number = self._numbers[id(value)] = len(self._exports)
+            self._exports.append(value)
+        return number
+
+    def ask(self, operation: str, *of: Any, **named: Any) -> Any:
+        """What the other side answers; raises what it raised, or LinkBroken."""
+        if self.gone or self.fault:
+            raise LinkBroken
+        table = codec.Table(self.describe)
+        message: dict[str, Any] = {"do": operation, "of": [table.add(value) for value in of]}
+        if named:
+            message["with"] = [[name, table.add(value)] for name, value in named.items()]
+        message["nodes"] = table.nodes
+        self._send(message)
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise self._blame("calls are nested too deeply")
+        try:
+            while "do" in (answer := self._receive()):
+                self._answer(answer)
+        finally:
+            self._depth -= 1
+        try:
+            decoder = codec.Decoder(answer.get("nodes"), self.resolve, table.objects)
+            for index, node in answer.get("now", ()):
+                self._update(table.objects, index, node, decoder)
+            if "raised" in answer:
+                error = self.rise(answer["raised"])
+            else:
+                return decoder.value(answer["is"])
+        except _NONSENSE:
+            raise self._blame("what crossed from the candidate is no value") from None
+        raise error
+
+    def _blame(self, why: str) -> LinkBroken:
+        self.fault = self.fault or why
+        return LinkBroken(why)
+
+    def _update(self, objects: list[Any], index: Any, node: Any, decoder: codec.Decoder) -> None:
+        """Brings a change to a mutable argument back into the argument."""
+        if type(index) is not int or not 0 <= index < len(objects):
+            raise wire.Malformed("a change of nothing")
+        target = objects[index]
+        if codec.snapshot(target) is None or not codec.same_kind(target, node):
+            raise wire.Malformed("a change of what does not change")
+        codec.fill(target, node, decoder.value)
+
+    def _answer(self, request: dict[str, Any]) -> None:
+        """Does what the other side asks, and says what came of it."""
+        try:
+            decoder = codec.Decoder(request.get("nodes"), self.resolve)
+            of = [decoder.value(value) for value in request["of"]]
+            named = {str(name): decoder.value(value) for name, value in request.get("with", ())}
+            operation = self.operation(str(request["do"]), of)
+        except _NONSENSE:
+            raise self._blame("what crossed from the candidate is no request") from None
+        before = [(n, value, codec.snapshot(value)) for n, value in enumerate(decoder.objects)]
+        before = [entry for entry in before if entry[2] is not None]
+        arguments = {id(value): n for n, value in enumerate(decoder.objects) if not _atom(value)}
+        table = codec.Table(self.describe, arguments)
+        answer: dict[str, Any]
+        try:
+            answer = {"is": table.add(operation(*of, **named))}
+        except LinkBroken:
+            raise
+        except BaseException as error:
+            table = codec.Table(self.describe, arguments)
+            answer = {"raised": self.raised(error)}
+        changes = [
+            [n, table.content(value)]
+            for n, value, held in before
+            if not codec.unchanged(value, held)
+        ]
+        answer["nodes"] = table.nodes
+        if changes:
+            answer["now"] = changes
+        self._send(answer)
+
+    def _send(self, message: dict[str, Any]) -> None:
+        data = wire.pack(message)
+        self._count(len(data))
+        try:
+            wire.write_all(self._fd, data)
+        except OSError:
+            self.gone = True
+            raise LinkBroken("the link is closed") from None
+
+    def _receive(self) -> dict[str, Any]:
+        try:
+            while (message := self._reader.next()) is None:
+                try:
+                    data = os.read(self._fd, 1 << 16)
+                except OSError:
+                    data = b""
+                if not data:
+                    self.gone = True
+                    raise LinkBroken("the link is closed")
+                self._count(len(data))
+                self._reader.feed(data)
+        except wire.Malformed:
+            raise self._blame("what crossed from the candidate is no message") from None
+        return message
+
+    def _count(self, size: int) -> None:
+        self._bytes += size
+        self._messages += 1
+        if self._bytes > _MAX_BYTES or self._messages > _MAX_MESSAGES:
+            raise self._blame("too much crosses between the candidate and its checks")
+
+
+def _atom(value: Any) -> bool:
+    """Whether an object may be shared by accident, so that its identity says nothing."""
+    return value is None or type(value) in (int, float, bytes, type, types.FunctionType)
+
+
+# The candidate's side
+
+
+class Stranger:
+    """What the candidate has of an object of the grader's: it can be called and iterated."""
+
+    __slots__ = ("_isograd_ask",)
+
+    def __init__(self, ask: Callable[..., Any]) -> None:
+        self._isograd_ask = ask
+
+    def __call__(self, *of: Any, **named: Any) -> Any:
+        return self._isograd_ask("call", *of, **named)
+
+    def __iter__(self) -> Any:
+        return self._isograd_ask("iter")
+
+    def __next__(self) -> Any:
+        return self._isograd_ask("next")
+
+
+def _call(function: Any, /, *of: Any, **named: Any) -> Any:
+    return function(*of, **named)
+
+
+def _next(iterator: Any, /) -> list[Any]:
+    """The next item in a list of its own; an empty list at the end."""
+    try:
+        return [next(iterator)]
+    except StopIteration:
+        return []
+
+
+_OPERATIONS: dict[str, Callable[..., Any]] = {
+    "call": _call,
+    "next": _next,
+    "iter": iter,
+    "len": len,
+    "bool": bool,
+    "repr": repr,
+    "str": str,
+    "format": format,
+    "reversed": reversed,
+    "getattr": getattr,
+    "setattr": setattr,
+    "delattr": delattr,
+    "dir": dir,
+    "isinstance_of": lambda kind, value: isinstance(value, kind),
+    "issubclass_of": lambda kind, value: issubclass(value, kind),
+    "enter": lambda manager: type(manager).__enter__(manager),
+    "exit": lambda manager: type(manager).__exit__(manager, None, None, None),
+    "int": int,
+    "float": float,
+    "complex": complex,
+    "round": round,
+    "divmod": divmod,
+    "pow": pow,
+    "abs": abs,
+    **{
+        name: getattr(operator, name)
+        for name in (
+            "getitem setitem delitem contains eq ne lt le gt ge add sub mul matmul truediv floordiv"
+            " mod lshift rshift and_ or_ xor neg pos invert index iadd isub imul"
+        ).split()
+    },
+}
+
+
+class CandidateEnd(End):
+    """The candidate's process: answers the grader until it is killed."""
+
+    def __init__(self, fd: int, module: types.ModuleType, flush: Callable[[], None]) -> None:
+        super().__init__(fd)
+        self._globals = module.__dict__
+        self._flush = flush
+        self._strangers: dict[int, Stranger] = {}
+        self._operations = {**_OPERATIONS, "name": self._look_up}
+
+    def serve(self) -> None:
+        """Answers until the link is closed or the supervisor ends this process."""
+        while True:
+            self._answer(self._receive())
+
+    def operation(self, name: str, of: list[Any]) -> Callable[..., Any]:
+        return self._operations[name]
+
+    def _send(self, message: dict[str, Any]) -> None:
+        self._flush()
+        super()._send(message)
+
+    def _look_up(self, name: str, as_handle: bool) -> tuple[Any, ...]:
+        """A global of the candidate's: (), ("module", its name), ("value", itself)."""
+        if name not in self._globals:
+            return ()
+        value = self._globals[name]
+        if type(value) is types.ModuleType and sys.modules.get(value.__name__) is value:
+            return ("module", value.__name__)
+        return ("value", _Opaque(value) if as_handle else value)
+
+    def describe(self, value: Any) -> list[Any]:
+        if type(value) is Stranger:
+            for number, stranger in self._strangers.items():
+                if stranger is value:
+                    return ["P", number]
+        if type(value) is _Opaque:
+            value = value.value
+        kind = type(value)
+        bases = []
+        if isinstance(value, type) and issubclass(value, BaseException):
+            bases = [_builtin_exception(value).__name__]
+        return ["H", self.export(value), self.export(kind), bases, str(kind.__qualname__)[:200]]
+
+    def resolve(self, node: list[Any]) -> Any:
+        if node[0] != "H":
+            return super().resolve(node)
+        number = node[1]
+        if number not in self._strangers:
+
+            def ask(operation: str, *of: Any, **named: Any) -> Any:
+                answer = self.ask(operation, number, *of, **named)
+                if operation == "next":
+                    if not answer:
+                        raise StopIteration
+                    return answer[0]
+                return answer
+
+            self._strangers[number] = Stranger(ask)
+        return self._strangers[number]
+
+    def raised(self, error: BaseException) -> list[Any]:
+        kind = type(error)
+        builtin = _builtin_exception(kind)
+        own = [] if kind is builtin else [self.export(kind), str(kind.__qualname__)[:200]]
+        text = words.text_of(error)
+        if isinstance(error, KeyError) and error.args and type(error.args[0]) is str:
+            text = error.args[0][:4000]
+        system = []
+        if isinstance(error, OSError):
+            known = (error.errno, error.strerror, error.filename)
+            system = [part if type(part) in (int, str) else None for part in known]
+        return [builtin.__name__, text, own, system, words.line_of(error)]
+
+    def rise(self, raised: list[Any]) -> BaseException:
+        """The grader's exceptions come as a type and nothing more."""
+        kind = getattr(builtins, str(raised[0]), RuntimeError)
+        return kind() if isinstance(kind, type) and issubclass(kind, Exception) else RuntimeError()
+
+
+class _Opaque:
+    """Marks a value that is to stay here and be a handle there, whatever it is."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def _builtin_exception(kind: type) -> type:
+    """The nearest builtin exception class of an exception class."""
+    ancestry: tuple[type, ...] = type.__dict__["__mro__"].__get__(kind)
+    for base in ancestry:
+        if base.__module__ == "builtins" and getattr(builtins, base.__name__, None) is base:
+            return base
+    return Exception
+
+
+# The grader's side
+
+
+class GraderEnd(End):
+    """The grader's process: the candidate's objects as proxies, its names on request.
+
+    ``named`` are the names of classes that the checks or the prompt use: only objects of such a
+    class of the candidate's may answer for themselves against plain values.
+    """
+
+    def __init__(self, fd: int, named: frozenset[str]) -> None:
+        super().__init__(fd)
+        self._named = named
+        self._proxies: dict[int, Any] = {}
+        self._classes: dict[int, type] = {}
+        self._tested: set[int] = set()
+        self.left: str | None = None
+
+    def look_up(self, name: str, *, as_handle: bool) -> tuple[Any, ...]:
+        """A global of the candidate's: (), ("module", name) or ("value", value)."""
+        found = self.ask("name", name, as_handle)
+        if type(found) is not tuple or len(found) not in (0, 2):
+            raise wire.Malformed("an answer to another question")
+        if found and found[0] == "value" and name in self._named:
+            kind = type(found[1])
+            if kind is Proxy:
+                self._tested.add(_number(found[1]))
+        return found
+
+    def is_tested(self, class_number: int) -> bool:
+        return class_number in self._tested
+
+    def operation(self, name: str, of: list[Any]) -> Callable[..., Any]:
+        """The candidate may call and iterate what it was given."""
+        number = of.pop(0)
+        if type(number) is not int or not 0 <= number < len(self._exports):
+            raise wire.Malformed("a handle of nothing")
+        offered: dict[str, Callable[..., Any]] = {"call": _call, "iter": iter, "next": _next}
+        return functools.partial(offered[name], self._exports[number])
+
+    def describe(self, value: Any) -> list[Any]:
+        if type(value) is Proxy:
+            return ["P", _number(value)]
+        if (
+            isinstance(value, type)
+            and (number := value.__dict__.get("_isograd_number")) is not None
+        ):
+            return ["P", number]
+        return ["H", self.export(value)]
+
+    def resolve(self, node: list[Any]) -> Any:
+        if node[0] != "H":
+            return super().resolve(node)
+        number, class_number, bases = node[1:4]
+        if type(number) is not int or type(class_number) is not int:
+            raise wire.Malformed("a handle without a number")
+        if bases:
+            return self._exception_class(number, str(bases[0]), str(node[4]))
+        if number not in self._proxies:
+            self._proxies[number] = Proxy(self, number, class_number)
+        return self._proxies[number]
+
+    def _exception_class(self, number: int, base: str, name: str) -> type:
+        """A class of ours for an exception class of the candidate's, to be caught by."""
+        known = self._classes.get(number)
+        if known is not None:
+            return known
+        parent = getattr(builtins, base, None)
+        if not (isinstance(parent, type) and issubclass(parent, Exception)):
+            parent = Exception
+        made: type = type(name, (parent,), {"_isograd_number": number})
+        self._classes[number] = made
+        return made
+
+    def raised(self, error: BaseException) -> list[Any]:
+        """Towards the candidate an exception has no text."""
+        if isinstance(error, CandidateLeft):
+            raise error
+        return [_builtin_exception(type(error)).__name__, "", [], [], None]
+
+    def rise(self, raised: list[Any]) -> BaseException:
+        name, text, own, system, line = raised
+        if type(name) is not str or type(text) is not str:
+            raise wire.Malformed("no exception")
+        if name in _LEAVING:
+            self.left = self.left or (f"{name}: {text}" if text else name)
+            return CandidateLeft(name)
+        kind: Any = getattr(builtins, name, None)
+        if not (isinstance(kind, type) and issubclass(kind, Exception)):
+            kind = Exception
+        if issubclass(kind, StopIteration | StopAsyncIteration):
+            kind, text = RuntimeError, f"{name}: {text}" if text else name
+        if own and type(own[0]) is int:
+            kind = self._exception_class(own[0], kind.__name__, str(own[1]))
+        error: BaseException = kind.__new__(kind)
+        error.args = (text,) if text else ()
+        if isinstance(error, OSError) and system:
+            error.errno, error.strerror, error.filename = system
+        if type(line) is int:
+            error._isograd_line = line  # type: ignore[attr-defined]
+        return error
+
+
+def _number(proxy: Any) -> int:
+    number: int = object.__getattribute__(proxy, "_isograd_number")
+    return number
+
+
+def _ask(proxy: Any, operation: str, *of: Any, **named: Any) -> Any:
+    end: GraderEnd = object.__getattribute__(proxy, "_isograd_end")
+    return end.ask(operation, proxy, *of, **named)
+
+
+def _may_answer(proxy: Any) -> bool:
+    """Whether this object's class is what the checks test, so that its operators count."""
+    end: GraderEnd = object.__getattribute__(proxy, "_isograd_end")
+    return end.is_tested(object.__getattribute__(proxy, "_isograd_class"))
+
+
+class Proxy:
+    """An object of the candidate's, as the checks see it.
+
+    It can be called and iterated, has attributes, items, a length and a truth, all of which the
+    candidate answers for. It is equal to itself and, if the candidate says so, to other objects
+    of the candidate's, never to a value of the grader's, which never becomes an operand over
+    there: unless its class is one that the checks themselves name.
+    """
+
+    __slots__ = ("_isograd_class", "_isograd_end", "_isograd_number")
+
+    def __init__(self, end: GraderEnd, number: int, class_number: int) -> None:
+        object.__setattr__(self, "_isograd_end", end)
+        object.__setattr__(self, "_isograd_number", number)
+        object.__setattr__(self, "_isograd_class", class_number)
+
+    def __call__(self, /, *of: Any, **named: Any) -> Any:
+        return _ask(self, "call", *of, **named)
+
+    def __getattr__(self, name: str) -> Any:
+        return _ask(self, "getattr", name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        _ask(self, "setattr", name, value)
+
+    def __delattr__(self, name: str) -> None:
+        _ask(self, "delattr", name)
+
+    def __dir__(self) -> Any:
+        return _ask(self, "dir")
+
+    def __iter__(self) -> Any:
+        iterator = _ask(self, "iter")
+        return iter(iterator) if type(iterator) is not Proxy else iterator
+
+    def __next__(self) -> Any:
+        answer = _ask(self, "next")
+        if type(answer) is not list or len(answer) > 1:
+            raise wire.Malformed("an item that is none")
+        if not answer:
+            raise StopIteration
+        return answer[0]
+
+    def __reversed__(self) -> Any:
+        return _ask(self, "reversed")
+
+    def __len__(self) -> int:
+        return _exactly(int, _ask(self, "len"))
+
+    def __bool__(self) -> bool:
+        return _exactly(bool, _ask(self, "bool"))
+
+    def __repr__(self) -> str:
+        return _exactly(str, _ask(self, "repr"))
+
+    def __str__(self) -> str:
+        return _exactly(str, _ask(self, "str"))
+
+    def __format__(self, spec: str) -> str:
+        return _exactly(str, _ask(self, "format", spec))
+
+    def __hash__(self) -> int:
+        return _number(self)
+
+    def __getitem__(self, key: Any) -> Any:
+        return _ask(self, "getitem", key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        _ask(self, "setitem", key, value)
+
+    def __delitem__(self, key: Any) -> None:
+        _ask(self, "delitem", key)
+
+    def __contains__(self, item: Any) -> bool:
+        if type(item) is Proxy or _may_answer(self):
+            return bool(_ask(self, "contains", item))
+        return False
+
+    def __eq__(self, other: object) -> Any:
+        if self is other:
+            return True
+        if type(other) is Proxy or _may_answer(self):
+            return _ask(self, "eq", other)
+        return False
+
+    def __ne__(self, other: object) -> Any:
+        if type(other) is Proxy or _may_answer(self):
+            return _ask(self, "ne", other)
+        return self is not other
+
+    def __enter__(self) -> Any:
+        return _ask(self, "enter")
+
+    def __exit__(self, *_: object) -> Any:
+        return _ask(self, "exit")
+
+    def __instancecheck__(self, value: Any) -> bool:
+        return type(value) is Proxy and _exactly(bool, _ask(self, "isinstance_of", value))
+
+    def __subclasscheck__(self, value: Any) -> bool:
+        return type(value) is Proxy and _exactly(bool, _ask(self, "issubclass_of", value))
+
+
+def _exactly(kind: type[_T], value: Any) -> _T:
+    if type(value) is not kind:
+        raise TypeError(f"expected {kind.__name__}")
+    exact: _T = value
+    return exact
+
+
+def _binary(name: str, operation: str, *, swap: bool = False) -> Callable[[Any, Any], Any]:
+    def method(self: Any, other: Any) -> Any:
+        if type(other) is Proxy or _may_answer(self):
+            end: GraderEnd = object.__getattribute__(self, "_isograd_end")
+            return end.ask(operation, *((other, self) if swap else (self, other)))
+        return NotImplemented
+
+    method.__name__ = name
+    return method
+
+
+def _unary(name: str, operation: str, result: type | None = None) -> Callable[..., Any]:
+    def method(self: Any, *of: Any) -> Any:
+        if not _may_answer(self):
+            raise TypeError(f"an object of the candidate's has no {name} here")
+        value = _ask(self, operation, *of)
+        return value if result is None else _exactly(result, value)
+
+    method.__name__ = name
+    return method
+
+
+for _name, _operation in (
+    ("add", "add"), ("sub", "sub"), ("mul", "mul"), ("matmul", "matmul"), ("truediv", "truediv"),
+    ("floordiv", "floordiv"), ("mod", "mod"), ("divmod", "divmod"), ("pow", "pow"),
+    ("lshift", "lshift"), ("rshift", "rshift"), ("and", "and_"), ("or", "or_"), ("xor", "xor"),
+):  # fmt: skip
+    setattr(Proxy, f"__{_name}__", _binary(f"__{_name}__", _operation))
+    setattr(Proxy, f"__r{_name}__", _binary(f"__r{_name}__", _operation, swap=True))
+for _name in ("lt", "le", "gt", "ge"):
+    setattr(Proxy, f"__{_name}__", _binary(f"__{_name}__", _name))
+for _name, _operation, _result in (
+    ("neg", "neg", None), ("pos", "pos", None), ("abs", "abs", None), ("invert", "invert", None),
+    ("int", "int", int), ("float", "float", float), ("complex", "complex", complex),
+    ("index", "index", int), ("round", "round", None),
+):  # fmt: skip
+    setattr(Proxy, f"__{_name}__", _unary(f"__{_name}__", _operation, _result))
+
+
+class SplitScope(dict[str, Any]):
+    """The builtins of a check whose candidate is elsewhere: where its free names are found.
+
+    In this order: the entry point, always the candidate's; a builtin; a standard module that the
+    candidate has under that name, imported here; what the prompt defines, loaded here; another
+    global of the candidate's.
+    """
+
+    def __init__(self, end: GraderEnd, entry_point: str | None, prompt: dict[str, Any]) -> None:
+        super().__init__(vars(builtins))
+        self._end = end
+        self._entry_point = entry_point
+        self._prompt = prompt
+
+    def __getitem__(self, name: str) -> Any:
+        if name == self._entry_point:
+            return self.entry_point(name)
+        if dict.__contains__(self, name):
+            return dict.__getitem__(self, name)
+        found = self._end.look_up(name, as_handle=False)
+        if found and found[0] == "module":
+            return _standard_module(str(found[1]))
+        if name in self._prompt:
+            return self._prompt[name]
+        if not found:
+            raise KeyError(name)
+        return found[1]
+
+    def entry_point(self, name: str) -> Any:
+        """The candidate's function, always as a handle."""
+        found = self._end.look_up(name, as_handle=True)
+        if not found or found[0] != "value":
+            raise NameError(f"name {name!r} is not defined")
+        return found[1]
+
+
+def _standard_module(name: str) -> Any:
+    root = name.partition(".")[0]
+    known = name in sys.modules or root in sys.stdlib_module_names
+    if not known or root in ("antigravity", "this", "test", "idlelib", "turtledemo", "_isograd"):
+        raise NameError(f"no module {name!r} for checks")
+    return importlib.import_module(name)
+
+
+def load_prompt(source: str) -> dict[str, Any]:
+    """What a prompt defines, loaded here; a prompt that ends in a bare header gets a body."""
+    namespace: dict[str, Any] = {"__name__": "prompt"}
+    for text in (source, source + "\n    pass\n"):
+        try:
+            exec(compile(text, "prompt", "exec", dont_inherit=True), namespace)
+        except Exception:
+            continue
+        return namespace
+    return namespace
