@@ -16,7 +16,15 @@ from typing import Any, cast
 import docker
 import pytest
 
-from isograd import DockerSandbox, Envelope, Job, Result, Sandbox, SubprocessSandbox
+from isograd import (
+    BubblewrapSandbox,
+    DockerSandbox,
+    Envelope,
+    Job,
+    Result,
+    Sandbox,
+    SubprocessSandbox,
+)
 from support.compose import (
     docker_cleanup,
     docker_compose_command,
@@ -39,11 +47,19 @@ SHARED = Path(__file__).resolve().parents[2] / "shared"
 MAKERS: dict[str, Callable[[], Sandbox]] = {
     "subprocess": lambda: SubprocessSandbox(allow_code_exec=True),
     "subprocess-fresh": lambda: SubprocessSandbox(allow_code_exec=True, spawn="fresh"),
+    "bubblewrap": BubblewrapSandbox,
     "docker": DockerSandbox,
     "docker-fresh": lambda: DockerSandbox(spawn="fresh"),
     "gvisor": lambda: DockerSandbox(runtime="runsc"),
 }
-BACKENDS = ("subprocess", "subprocess-shared", "subprocess-fresh", "docker", "docker-shared")
+BACKENDS = (
+    "subprocess",
+    "subprocess-shared",
+    "subprocess-fresh",
+    "docker",
+    "docker-shared",
+    "bubblewrap",
+)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -115,6 +131,8 @@ def make_sandbox(request: pytest.FixtureRequest) -> Callable[[str], Callable[[],
             request.getfixturevalue("docker_services")
             if name == "gvisor":
                 has_gvisor(request.getfixturevalue("docker_host"))
+        if name == "bubblewrap" and shutil.which("bwrap") is None:
+            pytest.skip("bubblewrap is not installed")
         return MAKERS[name.removesuffix("-shared")]
 
     return maker

@@ -342,7 +342,7 @@ def test_a_run_that_is_told_to_end_can_be_resumed(
         command.send(what)
         ended = command.end()
     assert ended[:2] == (status, "")
-    assert ended[2].strip().startswith(f"isograd: {word}: --resume goes on")
+    assert ended[2].strip() == f"isograd: {word}: add --resume to the same command to go on"
     traces.assert_gone()
     assert_some(command.out)
     assert_resumes(words, command.out)

@@ -24,7 +24,14 @@ from isograd.errors import (
     SandboxError,
     SandboxUnavailable,
 )
-from isograd.sandbox import DockerSandbox, FakeSandbox, Pool, Sandbox, SubprocessSandbox
+from isograd.sandbox import (
+    BubblewrapSandbox,
+    DockerSandbox,
+    FakeSandbox,
+    Pool,
+    Sandbox,
+    SubprocessSandbox,
+)
 from isograd.scoring import (
     extract_code,
     grade,
@@ -37,6 +44,7 @@ from isograd.scoring import (
 
 __all__ = [
     "Assertions",
+    "BubblewrapSandbox",
     "DockerSandbox",
     "Envelope",
     "ExitCode",

@@ -40,8 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
     with contextlib.suppress(ValueError):  # not in the main thread
         signal.signal(signal.SIGTERM, terminate)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    kept = any(word.partition("=")[0] == "--out" for word in words)
+    advice = ": add --resume to the same command to go on" if kept else ""
     try:
-        status = cli(args=arguments, prog_name="isograd", standalone_mode=False)
+        status = cli(args=words, prog_name="isograd", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         status = error.exit_code
@@ -49,10 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         _complain(_usage(error))
         status = error.exit_code
     except (KeyboardInterrupt, click.Abort):
-        _complain("interrupted: --resume goes on with the file that --out named")
+        _complain(f"interrupted{advice}")
         status = 130
     except _Terminated:
-        _complain("terminated: --resume goes on with the file that --out named")
+        _complain(f"terminated{advice}")
         status = 143
     except IsogradError as error:
         _complain(str(error))

@@ -152,11 +152,12 @@ def _about_supervisor(
     inside: dict[str, Any], in_container: bool, gvisor: bool
 ) -> Iterator[Finding]:
     status = inside["status"]
-    bounding = int(status["CapBnd"], 16)
+    # Where it started with no_new_privs nothing can give back what is not permitted.
+    name = "CapPrm" if inside["born_no_new_privs"] else "CapBnd"
     yield Finding(
         "supervisor has few capabilities",
-        bounding & ~_SUPERVISOR_CAPABILITIES == 0,
-        f"bounding set {status['CapBnd']}",
+        int(status[name], 16) & ~_SUPERVISOR_CAPABILITIES == 0,
+        f"{name} {status[name]}",
     )
     yield Finding("process ids of its own", inside["pid"] == 1, f"process id {inside['pid']}")
     writable = [

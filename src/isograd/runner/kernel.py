@@ -16,6 +16,8 @@ _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
 _PR_GET_NO_NEW_PRIVS = 39
+_PR_CAP_AMBIENT = 47
+_PR_CAP_AMBIENT_CLEAR_ALL = 4
 _LINUX_CAPABILITY_VERSION_3 = 0x20080522
 _MIB = 1 << 20
 
@@ -72,19 +74,34 @@ def unblock_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
+class _Header(ctypes.Structure):
+    _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
+
+
+class _Capabilities(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_uint32) for name in ("effective", "permitted", "inheritable"))
+
+
+def _capabilities(call: str, data: Any) -> None:
+    header = _Header(_LINUX_CAPABILITY_VERSION_3, 0)
+    if getattr(_libc, call)(ctypes.byref(header), data) != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"{call}: {os.strerror(error)}")
+
+
 def drop_capabilities() -> None:
     """Gives up every capability of this process; a uid change does it by itself."""
+    _capabilities("capset", (_Capabilities * 2)())
 
-    class Header(ctypes.Structure):
-        _fields_ = (("version", ctypes.c_uint32), ("pid", ctypes.c_int))
 
-    class Data(ctypes.Structure):
-        _fields_ = tuple((name, ctypes.c_uint32) for name in ("effective", "permitted", "inherit"))
-
-    header = Header(_LINUX_CAPABILITY_VERSION_3, 0)
-    if _libc.capset(ctypes.byref(header), (Data * 2)()) != 0:
-        error = ctypes.get_errno()
-        raise OSError(error, f"capset: {os.strerror(error)}")
+def keep_capabilities_to_ourselves() -> None:
+    """No capability of this process survives in what it starts, or in a change of uid."""
+    _prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    data = (_Capabilities * 2)()
+    _capabilities("capget", data)
+    for word in data:
+        word.inheritable = 0
+    _capabilities("capset", data)
 
 
 def lane_uid(seed: int) -> int:

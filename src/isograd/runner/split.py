@@ -369,7 +369,8 @@ def _builtin_exception(kind: type) -> type:
     ancestry: tuple[type, ...] = type.__dict__["__mro__"].__get__(kind)
     for base in ancestry:
         if base.__module__ == "builtins" and getattr(builtins, base.__name__, None) is base:
-            return base
+            found: type = base
+            return found
     return Exception
 
 

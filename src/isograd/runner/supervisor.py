@@ -110,6 +110,7 @@ def main(config: dict[str, Any], frame: bytes) -> NoReturn:
         kernel.set_dumpable(False)
         born = kernel.has_no_new_privs()
         kernel.set_no_new_privs()
+        kernel.keep_capabilities_to_ourselves()
         kernel.become_subreaper()
         kernel.block_signals()
         lane = Lane(config, frame, host, null)

@@ -7,10 +7,11 @@ from typing import Any
 
 from isograd.errors import InputError
 from isograd.sandbox.base import Sandbox
+from isograd.sandbox.bubblewrap import BubblewrapSandbox
 from isograd.sandbox.docker import DockerSandbox
 from isograd.sandbox.subprocess import SubprocessSandbox, require_opt_in
 
-BACKENDS = ("subprocess", "docker")
+BACKENDS = ("subprocess", "docker", "bubblewrap")
 
 
 def sandbox_maker(
@@ -39,10 +40,12 @@ def sandbox_maker(
         elif backend == "docker":
             runtime = word
         else:
-            raise InputError(f"--sandbox {spec}: {word!r} is not known: subprocess[:fresh]")
+            raise InputError(f"--sandbox {spec}: {word!r} is not known: {backend}[:fresh]")
     if backend == "subprocess":
         require_opt_in(allow_code_exec)
         return lambda: SubprocessSandbox(allow_code_exec=allow_code_exec, **settings)
     if backend == "docker":
         return lambda: DockerSandbox(image, runtime, **settings)
+    if backend == "bubblewrap":
+        return lambda: BubblewrapSandbox(**settings)
     raise InputError(f"--sandbox {spec}: it is one of {', '.join(BACKENDS)}")
