@@ -48,6 +48,7 @@ MAKERS: dict[str, Callable[[], Sandbox]] = {
     "subprocess": lambda: SubprocessSandbox(allow_code_exec=True),
     "subprocess-fresh": lambda: SubprocessSandbox(allow_code_exec=True, spawn="fresh"),
     "bubblewrap": BubblewrapSandbox,
+    "bubblewrap-fresh": lambda: BubblewrapSandbox(spawn="fresh"),
     "docker": DockerSandbox,
     "docker-fresh": lambda: DockerSandbox(spawn="fresh"),
     "gvisor": lambda: DockerSandbox(runtime="runsc"),
@@ -131,7 +132,7 @@ def make_sandbox(request: pytest.FixtureRequest) -> Callable[[str], Callable[[],
             request.getfixturevalue("docker_services")
             if name == "gvisor":
                 has_gvisor(request.getfixturevalue("docker_host"))
-        if name == "bubblewrap" and shutil.which("bwrap") is None:
+        if name.startswith("bubblewrap") and shutil.which("bwrap") is None:
             pytest.skip("bubblewrap is not installed")
         return MAKERS[name.removesuffix("-shared")]
 

@@ -26,7 +26,7 @@ from isograd.sandbox.docker import LABEL
 from support.daemon import ThrowawayDaemon, available
 
 LEFT_WITHIN_S = 5.0
-SAMPLES = 20
+SAMPLES = 24
 IDS = {("sleepy", sample) for sample in range(SAMPLES)}
 RIGHT = {sample for sample in range(SAMPLES) if sample % 3}
 WALLS = ("subprocess", "docker")
@@ -352,12 +352,14 @@ def test_two_runs_do_not_write_one_file(batch: list[str], tmp_path: Path) -> Non
     """The second is refused whether it resumes or not, and the first does not notice."""
     with Command(batch, tmp_path / "results.jsonl") as first:
         first.until(1)
+        first.send(signal.SIGSTOP)  # so that it does not end before the others have begun
         for more in ([], ["--resume"]):
             with Command([*batch, *more], first.out) as second:
                 status, printed, complaint = second.end()
             assert (status, printed) == (2, "")
             assert complaint.count("\n") == 1
         assert "another run is writing it" in complaint
+        first.send(signal.SIGCONT)
         assert first.end()[0] == 0
     assert_whole(first.out)
 

@@ -16,6 +16,7 @@ from isograd import (
     Job,
     Sandbox,
     SandboxCrashed,
+    SubprocessSandbox,
 )
 from isograd.parity import Accepted, compare, differing_facts
 from support.cases import Case, cases
@@ -115,7 +116,10 @@ def test_the_walls_agree_on_every_case(
     make_sandbox: Callable[[str], Callable[[], Sandbox]],
 ) -> None:
     """Real-world trouble gets byte-identical envelopes from zygote, fresh and container lanes."""
-    sides = {name: make_sandbox(name) for name in ("subprocess", "subprocess-fresh", "docker")}
+    sides = {
+        name: make_sandbox(name)
+        for name in ("subprocess", "subprocess-fresh", "docker", "bubblewrap")
+    }
     again = {name: make_sandbox(f"{name.removesuffix('-fresh')}-fresh") for name in sides}
     outcome = compare([case.job for case in RUNNABLE], sides, again=again)
     assert [
@@ -123,6 +127,20 @@ def test_the_walls_agree_on_every_case(
     ] == []
     assert outcome.faults == []
     assert outcome.jobs == len(RUNNABLE)
+
+
+def test_layers_below_python_change_no_byte(
+    make_sandbox: Callable[[str], Callable[[], Sandbox]],
+) -> None:
+    """With Landlock and without, every case has the same envelope; the measurement tells."""
+    make_sandbox("subprocess")
+    sides: dict[str, Callable[[], Sandbox]] = {
+        "with": lambda: SubprocessSandbox(allow_code_exec=True),
+        "without": lambda: SubprocessSandbox(allow_code_exec=True, landlock=False),
+    }
+    outcome = compare([case.job for case in RUNNABLE], sides)
+    assert [(d.task_id, d.envelopes) for d in outcome.differences if d.kind == "divergent"] == []
+    assert "landlock" not in outcome.sides["without"]["layers"]
 
 
 FORGED_IN_ONE_PROCESS = {

@@ -393,7 +393,7 @@ def one():
 def test_all_lanes_look_alike(make_sandbox: Callable[[str], Callable[[], Sandbox]]) -> None:
     """Set order, hashes, time zone, locale, floats, environment, modules: one answer anywhere."""
     envelopes: dict[str, Envelope] = {}
-    for name in ("subprocess", "subprocess-fresh", "docker", "docker-fresh"):
+    for name in ("subprocess", "subprocess-fresh", "docker", "docker-fresh", "bubblewrap"):
         for lane in range(2):
             with make_sandbox(name)() as sandbox:
                 envelopes[f"{name} {lane}"] = graded(sandbox, OBSERVATIONS, *ONE)

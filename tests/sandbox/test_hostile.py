@@ -45,16 +45,18 @@ TAMPERED: Verdict = ("error", "tampered")
 class Row(NamedTuple):
     """A hostile program; its verdict with the denylist empty, and with it in force if it differs.
 
-    The only check is ``ok() == 1``, and ``ok`` is added where the program defines none.
+    ``split`` is the first with split grading, where that differs. The only check is
+    ``ok() == 1``, and ``ok`` is added where the program defines none.
     """
 
     code: str
     open: Verdict
     denied: Verdict | None = None
     limits: dict[str, Any] = {}  # noqa: RUF012
+    split: Verdict | None = None
 
 
-SPIN = {"timeout_s": 0.5}
+SPIN = {"timeout_s": 0.3}
 
 LIBC = """
 import ctypes, os, signal, time
@@ -78,6 +80,15 @@ import json, os, struct
 def frame(**fields):
     body = json.dumps(fields).encode()
     return struct.pack('>I', len(body)) + body
+"""
+
+LINK = """
+import os
+def write(data):
+    try:
+        os.write(4, data)
+    except OSError:
+        pass
 """
 
 STANDING = """
@@ -239,14 +250,13 @@ process.join()
     "grandchildren that fork on and on": Row(
         """
 import os, time
-for _ in range(4):
-    if os.fork() == 0:
-        while True:
-            try:
-                if os.fork(): os._exit(0)
-                os.setsid()
-            except OSError:
-                pass
+if os.fork() == 0:
+    while True:
+        try:
+            if os.fork(): os._exit(0)
+            os.setsid()
+        except OSError:
+            pass
 time.sleep(0.1)
 """,
         PASS,
@@ -561,13 +571,24 @@ def ok(): raise Numberless
     ),
     "closes the result channel": Row("import os\nos.close(3)", EARLY_EXIT),
     "closes the result channel in a check": Row(
-        "import os\ndef ok():\n    os.close(3)\n    return 1", EARLY_EXIT
+        "import os\ndef ok():\n    os.close(3)\n    return 1", EARLY_EXIT, split=PASS
     ),
     "closes the result channel and spins": Row(
         "import os\nos.close(3)\nwhile True: pass", TIMEOUT, limits=SPIN
     ),
     "puts another file in the result channel's place": Row(
-        "import os\nos.dup2(os.open('/dev/null', os.O_RDWR), 3)", EARLY_EXIT
+        "import os\nos.dup2(os.open('/dev/null', os.O_RDWR), 3)", EARLY_EXIT, None, SPIN, TIMEOUT
+    ),
+    "writes garbage to the grader": Row(
+        LINK + "def ok():\n    write(b'\\xff' * 100)\n    return 1", PASS, split=TAMPERED
+    ),
+    "writes megabytes to the grader": Row(
+        LINK + "def ok():\n    for _ in range(64): write(bytes(1 << 20))\n    return 1",
+        PASS,
+        split=TAMPERED,
+    ),
+    "cuts the link to the grader": Row(
+        LINK + "def ok():\n    os.closerange(4, 4096)\n    return 1", PASS, split=EARLY_EXIT
     ),
     "writes garbage to the result channel": Row("import os\nos.write(3, b'\\xff' * 100)", TAMPERED),
     "writes half a frame to the result channel": Row("import os\nos.write(3, b'\\0\\0')", TAMPERED),
@@ -878,23 +899,25 @@ def known() -> Known:
 
 
 CASES = [
-    pytest.param(row, denylist, verdict, id=f"{name}-{how}")
+    pytest.param(row, denylist, id=f"{name}-{how}")
     for name, row in ROWS.items()
-    for how, denylist, verdict in (
-        ("open", (), row.open),
-        ("denylist", DEFAULT_DENYLIST, row.denied or row.open),
-    )
+    for how, denylist in (("open", ()), ("denylist", DEFAULT_DENYLIST))
 ]
 
 
-@pytest.mark.parametrize(("row", "denylist", "verdict"), CASES)
+def expected(row: Row, denylist: tuple[str, ...], grading: str) -> Verdict:
+    if denylist and row.denied is not None:
+        return row.denied
+    return row.split if row.split is not None and grading == "split" else row.open
+
+
+@pytest.mark.parametrize(("row", "denylist"), CASES)
 def test_a_hostile_candidate_gets_its_verdict_and_leaves_nothing(
     sandbox: Sandbox,
     backend: str,
     known: Known,
     row: Row,
     denylist: tuple[str, ...],
-    verdict: Verdict,
 ) -> None:
     """Whatever a candidate does, it is judged in time and the next one finds a clean lane."""
     inside = known.before(sandbox)
@@ -911,6 +934,7 @@ def test_a_hostile_candidate_gets_its_verdict_and_leaves_nothing(
     same = sandbox._lane is lane
 
     found = known.after(sandbox)
+    verdict = expected(row, denylist, envelope.grading)
     assert (envelope.exit_code, envelope.reason) == verdict, envelope.detail
     assert took < limits.timeout_s + LATE_S + NEW_INTERPRETER_S * backend.endswith("fresh")
     if same:

@@ -22,7 +22,10 @@ from typing import Any
 from . import checks, codec, denylist, kernel, split, wire, words
 from .words import SOURCE, describe, reason_of
 
-CHANNEL, LINK, SOURCES = 3, 4, 5
+CHANNEL, LINK, SOURCES, RULES = 3, 4, 5, 40
+
+ruleset: int | None = None
+"""Landlock's ruleset for this lane's children, made by the zygote."""
 _LEAVING = (SystemExit, KeyboardInterrupt, GeneratorExit)
 
 REASONS = (
@@ -42,11 +45,15 @@ REASONS = (
 def take_place(*fds: int) -> None:
     """Makes this forked process the leader of a session with just these descriptors:
     stdin, stdout, stderr, channel and perhaps the link, in their places."""
+    global ruleset  # noqa: PLW0603
     os.setsid()
+    if ruleset is not None:
+        ruleset = os.dup2(ruleset, RULES)
     spare = [os.dup2(fd, 20 + index) for index, fd in enumerate(fds)]
     for index, fd in enumerate(spare):
         os.dup2(fd, index, inheritable=True)
-    os.closerange(len(fds), 64)
+    os.closerange(len(fds), RULES)
+    os.closerange(RULES + (ruleset is not None), 64)
 
 
 def main(own_uid: int | None) -> None:
@@ -72,6 +79,9 @@ def _run(own_uid: int | None) -> None:
         kernel.limit_this_process(job["limits"], count_processes=job["count_processes"])
         kernel.become(own_uid, group=own_uid - 1 if own_uid and is_grader else own_uid)
         kernel.die_with_parent()
+        if ruleset is not None:
+            kernel.restrict_self(ruleset)
+            os.close(ruleset)
         kernel.set_dumpable(not is_grader)
         os.chdir(job["scratch"])
         _look_ordinary(umask=0o002 if is_grader else 0o022)

@@ -167,6 +167,7 @@ class Lane:
         layers = ["no_new_privs"]
         layers += ["uid"] if self._uid is not None else []
         layers += ["pid_namespace"] if self._alone else []
+        layers += ["landlock"] if self._landlock else []
         return {
             "python": ".".join(map(str, sys.version_info[:3])),
             "implementation": sys.implementation.name,
@@ -194,11 +195,11 @@ class Lane:
                 kernel.volunteer_for_oom()
                 theirs = socket.socket(fileno=control)
                 try:
-                    versions = zygote.prepare(config)
+                    prepared = zygote.prepare(config)
                 except Exception as error:
                     theirs.send(f"{type(error).__name__}: {error}".encode()[:4000])
                     os._exit(1)
-                theirs.send(b"ready" + json.dumps(versions).encode())
+                theirs.send(b"ready" + json.dumps(prepared).encode())
                 zygote.serve(theirs, (command, dict(os.environ), kept), self._uid)
             finally:
                 os._exit(1)
@@ -206,7 +207,7 @@ class Lane:
         answer = ours.recv(1 << 16)
         if not answer.startswith(b"ready"):
             raise RuntimeError(answer.decode("utf-8", "replace") or "the zygote died at its start")
-        self._packages = json.loads(answer.removeprefix(b"ready"))
+        self._packages, self._landlock = json.loads(answer.removeprefix(b"ready"))
         return ours, pid
 
     def serve(self) -> None:

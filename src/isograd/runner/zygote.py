@@ -20,7 +20,7 @@ import struct
 import sys
 from typing import Any
 
-from . import child, packages
+from . import child, kernel, packages
 
 REQUEST = struct.Struct("!cq")
 FRESH, GRADER = 1, 2
@@ -36,10 +36,11 @@ COMMON = """
 """.split()
 
 
-def prepare(config: dict[str, Any]) -> dict[str, str]:
+def prepare(config: dict[str, Any]) -> tuple[dict[str, str], bool]:
     """Loads the modules that every child starts with, and makes their pages cheap to share.
 
-    Returns the versions of the distributions that candidates may import.
+    Returns the versions of the distributions that candidates may import, and whether children
+    are to be restricted by Landlock.
     """
     import importlib
 
@@ -58,7 +59,12 @@ def prepare(config: dict[str, Any]) -> dict[str, str]:
         sys.modules.pop(name, None)
     gc.collect()
     gc.freeze()
-    return versions
+    if config["landlock"]:
+        private = config["private"]
+        trees = ("/tmp", "/dev") if private else (config["scratch"],)
+        devices = ("/dev/null", "/dev/zero", "/dev/full")
+        child.ruleset = kernel.landlock_ruleset(trees, () if private else devices, tcp=private)
+    return versions, child.ruleset is not None
 
 
 def serve(
@@ -98,6 +104,7 @@ def _become_child(
             child.take_place(*fds)
             child.main(uid)
         command, environment, sources = fresh
+        child.ruleset = None  # the new interpreter makes its own
         kept = os.dup2(sources, 70)
         child.take_place(*fds)
         os.dup2(kept, child.SOURCES, inheritable=True)

@@ -94,6 +94,7 @@ class Sandbox(ABC):
     ``spawn`` is how a candidate's process comes to be: a fork of a warm interpreter, or an
     interpreter of its own. ``recycle`` replaces the lane after that many candidates. ``packages``
     names the distributions that candidates may import; ``ceiling`` bounds what a job may ask for.
+    ``landlock`` puts that layer in force where the kernel has it; no verdict depends on it.
     """
 
     backend: ClassVar[str]
@@ -105,6 +106,7 @@ class Sandbox(ABC):
         recycle: int | None = None,
         packages: tuple[str, ...] = (),
         ceiling: Limits = CEILING,
+        landlock: bool = True,
     ) -> None:
         if spawn not in ("zygote", "fresh"):
             raise InputError(f"spawn is 'zygote' or 'fresh', not {spawn!r}")
@@ -114,6 +116,7 @@ class Sandbox(ABC):
         self._recycle = recycle
         self._packages = tuple(packages)
         self._ceiling = ceiling
+        self._landlock = landlock
         self._lane: _Lane | None = None
         self._lock = threading.RLock()
         self._closed = False
@@ -252,6 +255,7 @@ class Sandbox(ABC):
             "packages": list(self._packages),
             "site": [],
             "preload": [],
+            "landlock": self._landlock,
             "idle_s": IDLE_S,
             **config,
         }

@@ -130,6 +130,11 @@ def _build_root(show: list[str], scratch_mb: int, scratch_files: int) -> None:
         with open(f"{_STAGE}/dev/{name}", "w", encoding="ascii"):
             pass
         _mount(f"/dev/{name}", f"{_STAGE}/dev/{name}", None, _BIND)
+    with contextlib.suppress(OSError):
+        os.mkdir(f"{_STAGE}/dev/pts", 0o755)
+        options = "newinstance,ptmxmode=0666,mode=0620"
+        _mount("devpts", f"{_STAGE}/dev/pts", "devpts", _NOSUID | _NOEXEC, options)
+        os.symlink("pts/ptmx", f"{_STAGE}/dev/ptmx")
     os.symlink("/proc/self/fd", f"{_STAGE}/dev/fd")
     for index, name in enumerate(("stdin", "stdout", "stderr")):
         os.symlink(f"/proc/self/fd/{index}", f"{_STAGE}/dev/{name}")
