@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -277,16 +278,29 @@ def client(wall: str, request: pytest.FixtureRequest) -> Iterator[docker.DockerC
         yield client
 
 
+@pytest.fixture
+def words(
+    wall: str, client: docker.DockerClient | None, batch: list[str], request: Any
+) -> Iterator[list[str]]:
+    """The words of a run behind the wall, on an image that nobody else builds anew meanwhile."""
+    if client is None:
+        yield [*batch, "--sandbox", wall]
+        return
+    tag = f"isograd/test-interrupted:{uuid.uuid4().hex}"
+    assert client.images.get(request.getfixturevalue("docker_image")).tag(tag)
+    yield [*batch, "--sandbox", wall, "--image", tag]
+    client.images.remove(tag, force=True)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="looks for processes in /proc")
 def test_a_killed_run_leaves_nothing_and_disturbs_nobody(
-    wall: str, client: docker.DockerClient | None, batch: list[str], tmp_path: Path, request: Any
+    words: list[str], client: docker.DockerClient | None, tmp_path: Path, request: Any
 ) -> None:
     """After ``kill -9`` its processes and containers are gone in seconds, and only these.
 
     A second run beside it goes on and ends right, a stranger's container runs on as before, and
     the killed run can be resumed.
     """
-    words = [*batch, "--sandbox", wall]
     before = _bystander(client, request)
     with (
         Command(words, tmp_path / "killed.jsonl") as killed,
@@ -326,16 +340,14 @@ def _bystander(client: docker.DockerClient | None, request: Any) -> object:
     [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
 )
 def test_a_run_that_is_told_to_end_can_be_resumed(
-    wall: str,
+    words: list[str],
     client: docker.DockerClient | None,
-    batch: list[str],
     tmp_path: Path,
     what: signal.Signals,
     status: int,
     word: str,
 ) -> None:
     """Ctrl-C and SIGTERM end it with their own status, nothing is left, and no report is made up."""
-    words = [*batch, "--sandbox", wall]
     with Command(words, tmp_path / "results.jsonl") as command:
         command.until(3)
         traces = Traces(command.pid, client)

@@ -7,7 +7,6 @@ import collections
 import contextlib
 import datetime
 import decimal
-import fractions
 import json
 import math
 import random
@@ -109,6 +108,7 @@ class Same:
     def __init__(self) -> None:
         self._pairs: dict[int, int] = {}
         self._back: dict[int, int] = {}
+        self._entered: set[int] = set()
 
     def __call__(self, one: Any, other: Any) -> bool:
         kind = type(one)
@@ -122,19 +122,14 @@ class Same:
                 return False
             if self._back.setdefault(id(other), id(one)) != id(one):
                 return False
-            if (id(one), id(other)) in self._pairs.items() and id(one) in self._done():
+            if id(one) in self._entered:
                 return True
-            self._done().add(id(one))
+            self._entered.add(id(one))
         others = _parts(other)
         assert others is not None
         if kind in (set, frozenset):
             return _unordered(one) == _unordered(other)
         return len(parts) == len(others) and all(map(self, parts, others))
-
-    def _done(self) -> set[int]:
-        if not hasattr(self, "_seen"):
-            self._seen: set[int] = set()
-        return self._seen
 
 
 def _parts(value: Any) -> list[Any] | None:
@@ -160,7 +155,8 @@ def _unordered(value: Any) -> Any:
 
 def _same_atom(one: Any, other: Any) -> bool:
     if isinstance(one, float):
-        return one == other and math.copysign(1, one) == math.copysign(1, other) or one != one
+        same_sign = math.copysign(1, one) == math.copysign(1, other)
+        return (math.isnan(one) and math.isnan(other)) or (one == other and same_sign)
     if isinstance(one, complex):
         return _same_atom(one.real, other.real) and _same_atom(one.imag, other.imag)
     if isinstance(one, decimal.Decimal):

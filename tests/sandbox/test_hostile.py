@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from isograd import Assertions, Envelope, Job, Limits, Sandbox
+from isograd import Assertions, Job, Limits, Sandbox
 from isograd.contract import DEFAULT_DENYLIST
 from isograd.runner import scratch
 from isograd.sandbox import CEILING
@@ -854,24 +854,14 @@ def ok():
 """
 
 
-def graded(sandbox: Sandbox, code: str, *checks: str, **limits: Any) -> Envelope:
-    return sandbox.run(
-        Job(code=code, checks=Assertions(checks or ("ok() == 1",)), limits=Limits(**limits))
-    )
-
-
 def look_around(sandbox: Sandbox) -> dict[str, Any]:
-    """What an ordinary candidate finds behind the wall. It passes, and one that is wrong fails."""
+    """What an ordinary candidate finds behind the wall; one of its two checks holds."""
     enclosed = "pid_namespace" in sandbox.facts()["layers"]
-    right = graded(sandbox, f"ENCLOSED = {enclosed}\n{LOOK_AROUND}")
-    wrong = graded(sandbox, "def ok():\n    return 2\n")
-    assert (right.exit_code, right.detail, right.per_assertion) == ("pass", "", (True,))
-    assert (wrong.exit_code, wrong.reason, wrong.per_assertion) == (
-        "assertion_fail",
-        None,
-        (False,),
-    )
-    found: dict[str, Any] = json.loads(right.stdout)
+    code = f"ENCLOSED = {enclosed}\n{LOOK_AROUND}"
+    control = sandbox.run(Job(code=code, checks=Assertions(["ok() == 1", "ok() == 2"])))
+    assert control.per_assertion == (True, False), control.detail
+    assert (control.exit_code, control.reason) == ("assertion_fail", None)
+    found: dict[str, Any] = json.loads(control.stdout)
     return found
 
 

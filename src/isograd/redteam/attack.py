@@ -112,8 +112,7 @@ ORDER = Tests(
 ITEMS = Tests(
     reference="def order(items):\n    return sorted(items)\n",
     checks=(
-        "r = order([3, 1, 2])\n"
-        "assert len(r) == 3 and all(a == b for a, b in zip(r, [1, 2, 3]))",
+        "r = order([3, 1, 2])\nassert len(r) == 3 and all(a == b for a, b in zip(r, [1, 2, 3]))",
         "r = order([3, 1])\nassert len(r) == 2\n"
         "for i in range(len(r)):\n    assert r[i] == [1, 3][i]",
     ),
@@ -257,9 +256,7 @@ METHOD = Tests(
 )
 
 METHOD_OF_PROMPT = Tests(
-    reference=(
-        "class Ruler:\n    def area(self, a, b):\n        return float(a * b)\n"
-    ),
+    reference=("class Ruler:\n    def area(self, a, b):\n        return float(a * b)\n"),
     program="""
 def check(candidate):
     assert abs(candidate().area(2, 3) - 6.0) < 1e-9
@@ -270,9 +267,7 @@ def check(candidate):
 )
 
 COUNTS = Tests(
-    reference=(
-        "from collections import Counter\ndef counts(text):\n    return Counter(text)\n"
-    ),
+    reference=("from collections import Counter\ndef counts(text):\n    return Counter(text)\n"),
     checks=(
         "counts('aab') == Counter('aab')",
         "assert counts('xyz') == Counter(['x', 'y', 'z'])",
@@ -313,9 +308,7 @@ BARE_CALL = Tests(
 )
 
 CALLED = Tests(
-    reference=(
-        "def apply(function, *arguments):\n    return function(*arguments)\n"
-    ),
+    reference=("def apply(function, *arguments):\n    return function(*arguments)\n"),
     checks=(
         "apply(getattr, 'abc', 'upper')() == 'ABC'",
         "WANTED = 'XY'\nassert apply(getattr, 'xy', 'upper')() == WANTED",

@@ -183,15 +183,6 @@ ATTACKS = (
         CONSTANT,
     ),
     _equal(
-        "length-lies",
-        "has the length that is asked for and no items to compare",
-        "class Lie:\n    def __len__(self):\n        self.n = 5 - getattr(self, 'n', 5)\n"
-        "        return [3, 0][self.n == 0] if self.n in (0, 5) else 3\n"
-        "    def __iter__(self):\n        return iter(())\n"
-        "def order(items):\n    return Lie()\n",
-        ITEMS,
-    ),
-    _equal(
         "length-lies-twice",
         "the length is right when compared and 0 when looped over",
         "class Lie:\n    lengths = None\n"
@@ -229,12 +220,10 @@ ATTACKS = (
     _near(
         "sub-zero",
         "the difference from every number is a plain 0.0",
-        "class Near:\n    def __sub__(self, other):\n        return 0.0\n    __rsub__ = __sub__\n"
-        "    def __float__(self):\n        return 3.0\n"
-        "    def __round__(self, n=0):\n        return 1.414\n"
-        "def root(x):\n    return Near()\n"
-        .replace("return 3.0", "raise TypeError").replace("return 1.414", "return Near()")
-        .replace("class Near:\n", f"class Near:\n{EQUAL}"),
+        f"class Near:\n{EQUAL}"
+        "    def __sub__(self, other):\n        return 0.0\n    __rsub__ = __sub__\n"
+        "    def __round__(self, n=0):\n        return self\n"
+        "def root(x):\n    return Near()\n",
     ),
     _near(
         "float-subclass",
@@ -263,8 +252,11 @@ ATTACKS = (
         "def root(x):\n    return Near()\n",
     ),
     _near("nan", "NaN is not above any bound", "def root(x):\n    return float('nan')\n"),
-    _near("infinity", "infinity is within any relative bound of itself",
-          "def root(x):\n    return float('inf')\n"),
+    _near(
+        "infinity",
+        "infinity is within any relative bound of itself",
+        "def root(x):\n    return float('inf')\n",
+    ),
     _subclass("int", ADD, "add", ""),
     _subclass("str", TEXT, "shout", ""),
     _subclass("list", ORDER, "order", "[0, 0, 0]"),

@@ -100,8 +100,7 @@ ATTACKS = (
     _exit(
         "fork-in-call",
         "every failing process is a child that nobody waits for",
-        "import os\n"
-        "def add(a, b):\n    if os.fork():\n        os._exit(0)\n    return 0\n",
+        "import os\ndef add(a, b):\n    if os.fork():\n        os._exit(0)\n    return 0\n",
     ),
     _exit(
         "fork-guesses",

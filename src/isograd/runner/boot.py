@@ -100,8 +100,8 @@ def first_message(config: dict[str, Any]) -> dict[str, Any]:
     ``config`` has ``scratch`` (the lane's directory), ``private`` (whether /tmp and /dev/shm are
     file systems of the lane's own), ``spawn``, ``uid_seed`` (or None: keep the uid),
     ``packages``, ``site`` (where these are; empty: where this Python keeps them), ``preload``,
-    ``landlock`` (whether to use it where the kernel has it) and ``idle_s`` (how long a lane waits
-    for a frame before it ends).
+    ``denylist`` (what to have ready), ``landlock`` (whether to use it where the kernel has it)
+    and ``idle_s`` (how long a lane waits for a frame before it ends).
     """
     place = resources.files(__package__)
     sources = [(name, place.joinpath(f"{name}.py").read_text("utf-8")) for name in MODULES]

@@ -19,7 +19,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from . import checks, codec, denylist, kernel, split, wire, words
+from . import checks, denylist, kernel, split, wire
 from .words import SOURCE, describe, reason_of
 
 CHANNEL, LINK, SOURCES, RULES = 3, 4, 5, 40
@@ -84,20 +84,22 @@ def _run(own_uid: int | None) -> None:
             os.close(ruleset)
         kernel.set_dumpable(not is_grader)
         os.chdir(job["scratch"])
-        _look_ordinary(umask=0o002 if is_grader else 0o022)
+        os.umask(0o002 if is_grader else 0o022)
+        kernel.unblock_signals()
     except BaseException as error:
         send("unfit", detail=f"{type(error).__name__}: {error}")
         return
     {"shared": _shared, "candidate": _candidate, "grader": _grader}[job["role"]](job, send)
 
 
-def _look_ordinary(umask: int) -> None:
-    """Gives the candidate the interpreter that it would have as a program of its own."""
-    os.umask(umask)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    kernel.unblock_signals()
-    for name in [name for name in sys.modules if name.split(".")[0] in ("_isograd", "isograd")]:
-        del sys.modules[name]
+def look_ordinary() -> None:
+    """Makes this interpreter look as one does that runs a program and nothing else.
+
+    Done before the fork, for all children: each has its standard streams on the descriptors 0 to
+    2, whatever these are by then.
+    """
+    for name in [name for name in sys.modules if name.split(".")[0] == "_isograd"]:
+        denylist.friends.append(vars(sys.modules.pop(name)))
     sys.modules["__main__"] = types.ModuleType("__main__")
     sys.argv[:] = [SOURCE]
     sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), encoding="utf-8")
@@ -125,8 +127,7 @@ def _shared(job: dict[str, Any], send: Send) -> None:
     except checks.NotACheck as error:
         send("end", exit_code="error", reason="no_checks", detail=str(error))
         return
-    friends: list[dict[str, Any]] = []
-    module = _load(job, send, friends)
+    module = _load(job, send)
     if module is None:
         return
     found = module.__dict__
@@ -137,21 +138,21 @@ def _shared(job: dict[str, Any], send: Send) -> None:
         return found[name]
 
     base: dict[str, Any] = {"__builtins__": checks.Scope(found), "__name__": "checks"}
-    friends.append(base)
-    left = _run_checks(ready(base, entry_point), base, send, job["scratch"], friends)
+    left = _run_checks(ready(base, entry_point), base, send, job["scratch"])
     _flush()
     _say_end(send, left)
 
 
 def _candidate(job: dict[str, Any], send: Send) -> None:
     """Split grading, the candidate's side: loads the program and answers for it."""
-    module = _load(job, send, [])
+    module = _load(job, send)
     if module is not None:
         split.CandidateEnd(LINK, module, _flush).serve()
 
 
 def _grader(job: dict[str, Any], send: Send) -> None:
     """Split grading, the grader's side: holds the checks and runs them on what crosses."""
+    denylist.open_to_all()
     given, entry_point = job["checks"], job["entry_point"]
     try:
         ready = _compile_checks(given)
@@ -167,17 +168,14 @@ def _grader(job: dict[str, Any], send: Send) -> None:
     base: dict[str, Any] = {"__builtins__": scope, "__name__": "checks"}
     send("ready")
     wire.read_message(CHANNEL)
-    left = _run_checks(ready(base, scope.entry_point), base, send, job["scratch"], [], end)
+    left = _run_checks(ready(base, scope.entry_point), base, send, job["scratch"], end)
     _say_end(send, left)
 
 
-def _load(
-    job: dict[str, Any], send: Send, friends: list[dict[str, Any]]
-) -> types.ModuleType | None:
+def _load(job: dict[str, Any], send: Send) -> types.ModuleType | None:
     """Compiles and runs the candidate's program; None, and the end is said, if that fails."""
     scratch = job["scratch"]
-    friends += [globals(), *map(vars, (checks, codec, denylist, kernel, split, wire, words))]
-    denylist.install(job["denylist"], lambda asking: any(asking is ours for ours in friends))
+    denylist.install(job["denylist"])
     reserve = _Reserve()
     send("started")
     try:
@@ -206,17 +204,17 @@ def _run_checks(
     base: dict[str, Any],
     send: Send,
     scratch: str,
-    friends: list[dict[str, Any]],
     end: split.GraderEnd | None = None,
 ) -> str | None:
     """Runs the checks one by one; the first that the candidate left by raising SystemExit."""
+    denylist.friends.append(base)
     reserve = _Reserve()
     left: str | None = None
     for number, check in enumerate(ready, 1):
         reserve.take()
         held, reason, detail = False, None, "false"
         namespace = dict(base)
-        friends.append(namespace)
+        denylist.friends.append(namespace)
         try:
             held = check(namespace)
         except BaseException as error:
@@ -224,7 +222,7 @@ def _run_checks(
             reason, detail = reason_of(error), describe(error, scratch)
             if isinstance(error, _LEAVING):
                 left = left or f"check {number}: {detail}"
-        friends.pop()
+        denylist.friends.pop()
         if end is not None and (end.gone or end.fault or end.left):
             held = False
             if end.gone:

@@ -20,7 +20,7 @@ import struct
 import sys
 from typing import Any
 
-from . import child, kernel, packages
+from . import child, denylist, kernel, packages
 
 REQUEST = struct.Struct("!cq")
 FRESH, GRADER = 1, 2
@@ -57,13 +57,15 @@ def prepare(config: dict[str, Any]) -> tuple[dict[str, str], bool]:
     # A candidate that imports ctypes gets a copy of its own, by the denylist's leave.
     for name in ("ctypes", "ctypes._endian", "_ctypes"):
         sys.modules.pop(name, None)
-    gc.collect()
-    gc.freeze()
     if config["landlock"]:
         private = config["private"]
         trees = ("/tmp", "/dev") if private else (config["scratch"],)
         devices = ("/dev/null", "/dev/zero", "/dev/full")
         child.ruleset = kernel.landlock_ruleset(trees, () if private else devices, tcp=private)
+    denylist.install(config["denylist"])
+    child.look_ordinary()
+    gc.collect()
+    gc.freeze()
     return versions, child.ruleset is not None
 
 

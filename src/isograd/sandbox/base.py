@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Literal, Protocol, Self
 from pydantic import ValidationError
 
 from isograd.contract import (
+    DEFAULT_DENYLIST,
     Assertions,
     Envelope,
     ExitCode,
@@ -256,6 +257,7 @@ class Sandbox(ABC):
             "site": [],
             "preload": [],
             "landlock": self._landlock,
+            "denylist": list(DEFAULT_DENYLIST),
             "idle_s": IDLE_S,
             **config,
         }
