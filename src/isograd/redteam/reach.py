@@ -484,6 +484,7 @@ ATTACKS = (
         "            '        for n in (1, 2):\\n'\n"
         '            \'            s("check", number=n, held=True, reason=None, detail="")\\n\'\n'
         '            \'        s("end", exit_code=None, reason=None, detail="")\\n\'\n'
+        "            '        import signal; signal.pause()\\n'\n"
         "            '    f = f.f_back\\n')\n"
         "    except BaseException:\n        pass\n    return lambda: 0\n",
         CALLED,
@@ -495,6 +496,7 @@ ATTACKS = (
         "    s = f.f_locals.get('send')\n    if s:\n        for n in (1, 2):\n"
         "            s('check', number=n, held=True, reason=None, detail='')\n"
         "        s('end', exit_code=None, reason=None, detail='')\n"
+        "        import signal; signal.pause()\n"
         "    f = f.f_back\n\"\"\")'''\n"
         "def each(function, items):\n    try:\n        function(TEXT)\n"
         "    except BaseException:\n        pass\n    return [0]\n",

@@ -71,10 +71,11 @@ def boot(fd, at):
         setattr(package, name, module)
     return package, message["config"], frame
 if sys.argv[1] == "child":
+    uid = None if sys.argv[2] == "-" else int(sys.argv[2])
     package, config, _ = boot(5, 0)
     os.close(5)
     package.zygote.prepare(config)
-    package.child.main(None if sys.argv[2] == "-" else int(sys.argv[2]))
+    package.child.main(uid)
 package, config, frame = boot(0, None)
 package.supervisor.main(config, frame)
 """
