@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 INSTALL := $(PY) -m pip install --disable-pip-version-check --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check image proof docker constraints clean
+.PHONY: help demo test check image proof bench docker constraints clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -27,6 +27,10 @@ image: $(STAMP) ## build the image of the container lanes
 
 proof: $(STAMP) ## the long proofs: soak, fuzzing, parity on whole benchmarks
 	@$(PY) -m pytest tests/proof --proof -s
+
+bench: $(STAMP) ## what a candidate costs behind each wall, at one lane and at two
+	@$(PY) benchmarks/throughput.py --lanes 1
+	@$(PY) benchmarks/throughput.py --lanes 2
 
 # Kept in one recipe: a half-made environment never gets the stamp, and is made anew.
 $(STAMP): pyproject.toml constraints.txt

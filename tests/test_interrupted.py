@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -174,18 +175,19 @@ class Traces:
 
     def __init__(self, pid: int, client: docker.DockerClient | None) -> None:
         self._client = client
-        self._label = f"{LABEL}={os.uname().nodename}/{pid}"
-        below = _with_descendants({pid})
-        self._processes = {(one, _stat(one)[19]) for one in below if _stat(one)}
-        self._sessions = {_stat(one)[3] for one in below - {pid} if _stat(one)}
-        self._namespaces = {_namespace(one) for one in below}
+        self._taken = _ticks()
+        self._label = f"{LABEL}={socket.gethostname()}/{pid}"
+        stats = {one: stat for one in _with_descendants({pid}) if (stat := _stat(one))}
+        self._processes = {(one, stat[19]) for one, stat in stats.items()}
+        self._sessions = {stat[3] for stat in stats.values()} - {_stat(os.getpid())[3]}
+        self._namespaces = {_namespace(one) for one in stats}
         for container in self._containers():
-            main = client.api.inspect_container(container)["State"]["Pid"] if client else 0
-            self._namespaces.add(_namespace(main))
+            assert client is not None
+            with contextlib.suppress(docker.errors.NotFound):
+                main = client.api.inspect_container(container)["State"]["Pid"]
+                self._namespaces.add(_namespace(main))
         self._namespaces -= {_namespace(os.getpid()), None}
-        mine = _stat(os.getpid())
-        self._sessions -= {mine[3], _stat(pid)[3]}
-        self.count = len(below) - 1 + len(self._containers())
+        self.count = len(stats) - 1 + len(self._containers())
 
     def _containers(self) -> list[str]:
         if self._client is None:
@@ -193,16 +195,16 @@ class Traces:
         found = self._client.api.containers(all=True, filters={"label": self._label})
         return [container["Id"] for container in found]
 
-    def left(self, now: float) -> list[str]:
+    def left(self) -> list[str]:
         """The containers that are there and the processes that run.
 
-        The numbers of sessions and namespaces are used again, so a process that started after
-        ``now`` is not ours, unless one that started before has started it, which then is here.
+        The numbers of sessions and namespaces are used again, so a process that started later
+        than these traces were taken is not ours, unless one that is older and here started it.
         """
         found = [f"container {container}" for container in self._containers()]
         for pid in _pids():
             stat = _stat(pid)
-            if not stat or stat[0] in "ZX" or int(stat[19]) > now:
+            if not stat or stat[0] in "ZX" or int(stat[19]) > self._taken:
                 continue
             known = (pid, stat[19]) in self._processes
             if known or stat[3] in self._sessions or _namespace(pid) in self._namespaces:
@@ -211,9 +213,8 @@ class Traces:
 
     def assert_gone(self) -> None:
         """Nothing is left within five seconds from now."""
-        now = _ticks()
         give_up = time.monotonic() + LEFT_WITHIN_S
-        while (left := self.left(now)) and time.monotonic() < give_up:
+        while (left := self.left()) and time.monotonic() < give_up:
             time.sleep(0.05)
         assert left == []
 
@@ -310,7 +311,7 @@ def test_a_killed_run_leaves_nothing_and_disturbs_nobody(
         second.until(1)
         traces = Traces(killed.pid, client)
         assert traces.count >= 2
-        assert traces.left(_ticks()) != []
+        assert traces.left() != []
         killed.send(signal.SIGKILL)
         assert killed.end()[0] == -signal.SIGKILL
         traces.assert_gone()
