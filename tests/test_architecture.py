@@ -27,6 +27,7 @@ LAYERS = {
     "doctor": {"contract", "errors", "sandbox"},
     "batch": {"contract", "errors", "formats", "report", "sandbox", "scoring"},
     "demo": set(),
+    "redteam": {"contract", "errors", "sandbox"},
 }
 
 

@@ -348,7 +348,7 @@ def test_a_run_that_is_told_to_end_can_be_resumed(
     status: int,
     word: str,
 ) -> None:
-    """Ctrl-C and SIGTERM end it with their own status, nothing is left, and no report is made up."""
+    """Ctrl-C and SIGTERM have a status of their own, leave nothing, and no report is made up."""
     with Command(words, tmp_path / "results.jsonl") as command:
         command.until(3)
         traces = Traces(command.pid, client)

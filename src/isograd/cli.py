@@ -424,6 +424,52 @@ def demo(sandbox: str, as_json: bool, **settings: Any) -> int:
     return _report(summary, [1, 5], None, as_json)
 
 
+@cli.command()
+@click.option("--sandbox", "sandboxes", multiple=True, metavar="WALL", help="Our own walls.")
+@click.option(
+    "--grader",
+    "graders",
+    multiple=True,
+    metavar="CMD",
+    help="A grader of yours: CMD CANDIDATE.py TESTS.json, exit status 0 for a pass.",
+)
+@_wall
+@_json
+def redteam(
+    sandboxes: Sequence[str], graders: Sequence[str], as_json: bool, **settings: Any
+) -> int:
+    """Run programs that want to pass without being right, and count who lets them.
+
+    A grader's command is run here as it is: give one that brings a wall of its own.
+    """
+    import shlex
+
+    from isograd.redteam import run_against_command, run_attacks, table
+    from isograd.sandbox.subprocess import require_opt_in
+
+    if graders:
+        require_opt_in(settings["allow_code_exec"])
+    outcomes: dict[str, Any] = {}
+    for name in sandboxes or (() if graders else ("subprocess",)):
+        make = _maker(name, settings)
+        for grading in ("split", "shared"):
+            outcomes[f"{name}, {grading}"] = run_attacks(make, grading=grading)  # type: ignore[arg-type]
+    for command in graders:
+        outcomes[command] = run_against_command(shlex.split(command))
+    rows = table(outcomes)
+    if as_json:
+        click.echo(json.dumps([dict(zip(rows[0], row, strict=True)) for row in rows[1:]]))
+        return _DONE
+    from rich.console import Console
+    from rich.table import Table
+
+    shown = Table(*rows[0])
+    for row in rows[1:]:
+        shown.add_row(*row)
+    Console().print(shown)
+    return _DONE
+
+
 def _maker(sandbox: str, settings: dict[str, Any]) -> Callable[[], Sandbox]:
     from isograd.sandbox.choose import sandbox_maker
 

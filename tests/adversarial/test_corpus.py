@@ -16,9 +16,9 @@ IN_PROCESS = {
     "frame-traceback": "as frame-constants, through an exception's traceback",
     "frame-generator": "as frame-constants, through inspect.stack()",
     "heap-gc-send": "as frame-send, through the collector's objects",
-    "heap-gc-code": "as frame-constants, through the collector's objects",
     "heap-own-memory": "the text of the checks is in its own memory",
-    "callback-getattr-equality": "the check itself hands it getattr, in the grader's process",
+    "callback-eval": "the check itself hands it eval, and there is one process to evaluate in",
+    "callback-getattr-equality": "the check itself hands it getattr, and there is one process",
     "equal-length-lies-twice": "the length and the items are asked of one object, its own",
 }
 """Attacks that win in shared grading, and why nothing in their own process can stop them."""

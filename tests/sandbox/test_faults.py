@@ -238,7 +238,11 @@ def strike(pid: int, below: Callable[[], Iterable[int]], number: int = signal.SI
 
 
 class Faults:
-    """Strikes lanes every ``interval_s`` or so, in a thread, until the block ends."""
+    """Strikes lanes every ``interval_s`` or so, in a thread, until the block ends.
+
+    While a job is on trial at most one fault strikes: a program under which three lanes die by
+    chance, while all controls live, cannot be told from one that kills them.
+    """
 
     def __init__(self, seed: int, interval_s: float) -> None:
         self._dice = random.Random(seed)
@@ -246,6 +250,7 @@ class Faults:
         self._end = threading.Event()
         self._thread = threading.Thread(target=self._run)
         self._failed: BaseException | None = None
+        self._struck_trial: int | None = None
         self.pool: Pool | None = None
         self.struck: Counter[str] = Counter()
         self.seen: set[Started] = set()
@@ -286,11 +291,18 @@ class Faults:
         strike(lane.supervisor, self.below, signal.SIGCONT)
         return True
 
+    def _trial(self) -> int | None:
+        """The thread whose job is on trial, if one is."""
+        return self.pool._gate._taken if self.pool is not None else None
+
     def _run(self) -> None:
         try:
             while not self._end.wait(self._interval_s * self._dice.uniform(0.3, 1.7)):
+                if self._trial() is not None and self._trial() == self._struck_trial:
+                    continue
                 kind = self._dice.choice(list(self.kinds))
                 self.struck[kind] += self.kinds[kind]()
+                self._struck_trial = self._trial()
         except BaseException as error:
             self._failed = error
 

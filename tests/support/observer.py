@@ -2,8 +2,8 @@
 
 Only what a lane of ours could have left is looked at, so that other users of the same machine,
 other sandboxes and other test runs do not disturb a comparison: processes below this one, in a
-container of ours or of the lane's own uid; containers but those of other owners; and, on this
-host, scratch directories, shared memory and System V objects.
+container of ours or of the lane's own uid; containers of ours; and, on this host, scratch
+directories, shared memory and System V objects.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
-from pathlib import Path
 
 import docker
 
@@ -23,6 +22,8 @@ from isograd import Sandbox
 from isograd.sandbox.docker import LABEL
 
 _PATIENCE_S = 2.0
+_KERNEL = "2"
+"""kthreadd, the parent of the kernel's own threads."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ class Observer:
             return frozenset(
                 found["Id"]
                 for found in client.api.containers(all=True)
-                if found["Labels"].get(LABEL, ours) == ours
+                if found["Labels"].get(LABEL) == ours
             )
 
     def _processes(self, containers: frozenset[str]) -> Iterator[Process]:
@@ -153,7 +154,9 @@ def _stats() -> Iterator[tuple[int, list[str]]]:
         if name.isdecimal():
             with contextlib.suppress(OSError):
                 head, _, rest = _text(f"/proc/{name}/stat").rpartition(") ")
-                yield int(name), [head.partition("(")[2], *rest.split()]
+                fields_ = rest.split()
+                if fields_[1] != _KERNEL and name != _KERNEL:
+                    yield int(name), [head.partition("(")[2], *fields_]
 
 
 def _ancestors(pid: int, stats: dict[int, list[str]]) -> list[int]:
@@ -194,4 +197,5 @@ def _ipc() -> Iterator[str]:
 
 
 def _text(path: str) -> str:
-    return Path(path).read_text("utf-8", "replace")
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read()

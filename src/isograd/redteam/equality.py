@@ -131,7 +131,8 @@ ATTACKS = (
     _equal(
         "learns",
         "returns on the second ask what the first comparison showed it",
-        "class Spy:\n    def __eq__(self, other):\n        seen.append(other)\n        return True\n"
+        "class Spy:\n    def __eq__(self, other):\n        seen.append(other)\n"
+        "        return True\n"
         "    __hash__ = None\nseen = []\n"
         "def add(a, b):\n    return seen[-1] if len(seen) > 5 else Spy()\n",
         ADD_BY_PROGRAM,
@@ -304,7 +305,8 @@ ATTACKS = (
         "userlist",
         "import collections\n"
         "class All:\n    __eq__ = lambda self, other: True\n    __hash__ = None\n"
-        "def order(items):\n    u = collections.UserList(items)\n    u.data = All()\n    return u\n",
+        "def order(items):\n    u = collections.UserList(items)\n    u.data = All()\n"
+        "    return u\n",
         ORDER,
     ),
     _library(

@@ -119,7 +119,8 @@ ATTACKS = (
     _exit(
         "interrupt",
         "KeyboardInterrupt, which many runners let through as a clean stop",
-        "import _thread\ndef add(a, b):\n    _thread.interrupt_main()\n    raise KeyboardInterrupt\n",
+        "import _thread\ndef add(a, b):\n    _thread.interrupt_main()\n"
+        "    raise KeyboardInterrupt\n",
     ),
     _end(
         "stopiteration-map",

@@ -68,10 +68,14 @@ ATTACKS = (
         "def add(a, b):\n    os.kill(-1, signal.SIGKILL)\n",
     ),
     _kill("stop", "the grader is stopped for ever", "each(os.kill, signal.SIGSTOP)\n" + NONE),
-    _kill("term", "the grader ends politely, with status 0", "each(os.kill, signal.SIGTERM)\n"
-          + NONE),
-    _kill("usr1", "a handler of the grader's ends it", "each(os.kill, signal.SIGUSR1)\n"
-          "each(os.kill, signal.SIGALRM)\n" + NONE),
+    _kill(
+        "term", "the grader ends politely, with status 0", "each(os.kill, signal.SIGTERM)\n" + NONE
+    ),
+    _kill(
+        "usr1",
+        "a handler of the grader's ends it",
+        "each(os.kill, signal.SIGUSR1)\neach(os.kill, signal.SIGALRM)\n" + NONE,
+    ),
     _kill(
         "ptrace",
         "attaches to the grader and stops it",
@@ -171,7 +175,8 @@ ATTACKS = (
         "import os\nfor place in ('.', '/tmp', os.path.expanduser('~'), '/dev/shm', '..'):\n"
         "    for name in ('math', 'unittest', 'sitecustomize', 'usercustomize', 'candidate'):\n"
         "        try:\n            with open(f'{place}/{name}.py', 'w') as file:\n"
-        "                file.write('isclose = lambda *a, **k: True\\nimport os\\nos._exit(0)\\n')\n"
+        "                file.write('isclose = lambda *a, **k: True\\n'\n"
+        "                           'import os\\nos._exit(0)\\n')\n"
         "        except OSError:\n            pass\ndef root(x):\n    return 0.5\n",
         "import sys\nsys.path.insert(0, '/tmp')\ndef root(x):\n    return 0.5\n",
         ROOT,
@@ -180,7 +185,8 @@ ATTACKS = (
         "pyc",
         "the next grader loads bytecode that it wrote over",
         "import os, sys, py_compile\n"
-        "for module in list(sys.modules.values()):\n    path = getattr(module, '__cached__', None)\n"
+        "for module in list(sys.modules.values()):\n"
+        "    path = getattr(module, '__cached__', None)\n"
         "    try:\n        with open(path, 'r+b') as file:\n            file.write(bytes(16))\n"
         "    except (OSError, TypeError):\n        pass\n" + NONE,
         NONE,
@@ -241,7 +247,8 @@ ATTACKS = (
     _leave(
         "builtins",
         "what it patched is still patched for the next one",
-        "import builtins, math, json\nbuiltins.patched = True\nmath.isclose = lambda *a, **k: True\n"
+        "import builtins, math, json\nbuiltins.patched = True\n"
+        "math.isclose = lambda *a, **k: True\n"
         "json.patched = True\nbuiltins.abs = lambda x: 0\n" + NONE,
         "import builtins, json\ndef add(a, b):\n"
         "    if hasattr(builtins, 'patched') or hasattr(json, 'patched'):\n"

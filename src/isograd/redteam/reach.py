@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from .attack import (
     ADD,
-    ADD_BY_PROGRAM,
     CALLED,
     CONSUME,
     EVALUATED,

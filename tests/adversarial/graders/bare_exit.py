@@ -16,7 +16,7 @@ for check in given["checks"]:
 try:
     sys.exit(
         subprocess.run(
-            [sys.executable, "-c", program], stdin=subprocess.DEVNULL, timeout=5, check=False
+            [sys.executable, "-c", program], stdin=subprocess.DEVNULL, timeout=3, check=False
         ).returncode
         != 0
     )

@@ -35,7 +35,7 @@ try:
         [sys.executable, "-c", RUNNER, *sys.argv[1:]],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        timeout=5,
+        timeout=3,
         check=False,
     ).stdout
 except subprocess.TimeoutExpired:

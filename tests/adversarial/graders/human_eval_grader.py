@@ -26,5 +26,5 @@ if __name__ == "__main__":
         "test": test,
         "entry_point": given["entry_point"] or "None",
     }
-    result = check_correctness(problem, code + "\n", 5.0)
+    result = check_correctness(problem, code + "\n", 3.0)
     sys.exit(result["passed"] is not True)
