@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ import docker
 import pytest
 
 from conftest import without_docker
-from isograd import images
+from isograd import Assertions, Job, Limits, SandboxUnavailable, SubprocessSandbox, images
 from isograd.sandbox.docker import LABEL
 from support.daemon import ThrowawayDaemon, available
 
@@ -359,6 +360,57 @@ def test_a_run_that_is_told_to_end_can_be_resumed(
     traces.assert_gone()
     assert_some(command.out)
     assert_resumes(words, command.out)
+
+
+def test_an_interrupt_waits_for_no_candidate(
+    words: list[str], client: docker.DockerClient | None, tmp_path: Path
+) -> None:
+    """However long candidates may still take, the run and all that it started end at once."""
+    with (tmp_path / "samples.jsonl").open("w", encoding="utf-8") as file:
+        for _ in range(8):
+            code = "import time\ntime.sleep(25)\n"
+            print(json.dumps({"task_id": "sleepy", "completion": code}), file=file)
+    with Command([*words, "--timeout", "30"], tmp_path / "results.jsonl") as command:
+        give_up = time.monotonic() + 60
+        while (traces := Traces(command.pid, client)).count < 2 and time.monotonic() < give_up:
+            time.sleep(0.1)
+        time.sleep(1)
+        command.send(signal.SIGTERM)
+        traces.assert_gone()
+        assert command.end()[:2] == (143, "")
+    assert kept(command.out) == []
+
+
+def test_a_sandbox_that_is_closed_while_it_starts_runs_nothing() -> None:
+    """Who closes it waits for the lane's start, and not for the candidate behind it."""
+    starting, go_on = threading.Event(), threading.Event()
+    refused: list[SandboxUnavailable] = []
+
+    class Slow(SubprocessSandbox):
+        def _open(self) -> Any:
+            starting.set()
+            assert go_on.wait(60)
+            return super()._open()
+
+    def run() -> None:
+        code = "import time\ntime.sleep(25)\ndef f():\n    return 1\n"
+        limits = Limits(timeout_s=30)
+        with pytest.raises(SandboxUnavailable) as caught:
+            sandbox.run(Job(code=code, checks=Assertions(["f() == 1"]), limits=limits))
+        refused.append(caught.value)
+
+    sandbox = Slow(allow_code_exec=True)
+    threads = [threading.Thread(target=target) for target in (run, sandbox.close)]
+    threads[0].start()
+    assert starting.wait(60)
+    threads[1].start()
+    while not sandbox._closed:
+        time.sleep(0.01)
+    go_on.set()
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive()
+    assert len(refused) == 1
 
 
 def test_two_runs_do_not_write_one_file(batch: list[str], tmp_path: Path) -> None:

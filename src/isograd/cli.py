@@ -196,7 +196,7 @@ def run(
         raise InputError("--resume goes on with a results file: add --out FILE")
     if fail_under is not None and not 0 <= fail_under <= 1:
         raise InputError(f"--fail-under {fail_under}: give a share from 0 to 1, such as 0.85")
-    make = _maker(settings.pop("sandbox"), settings)
+    make = _only_maker(settings.pop("sandbox"), settings)
     batch = _read_batch(settings)
     with _progress(len(batch.samples)) as advance:
         summary = run_batch(
@@ -260,7 +260,7 @@ def exec_(
         code = file.read().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{file.name}: not UTF-8 at byte {error.start}") from None
-    make = _maker(sandbox, settings)
+    make = _only_maker(sandbox, settings)
     with make() as wall:
         envelope = wall.run(
             Job(
@@ -411,7 +411,7 @@ def demo(sandbox: str, as_json: bool, **settings: Any) -> int:
     from isograd.formats import load_samples, load_tasks
 
     settings["allow_code_exec"] = True  # the samples are ours
-    make = _maker(sandbox, settings)
+    make = _only_maker(sandbox, settings)
     place = resources.files("isograd.demo")
     with (
         resources.as_file(place / "tasks.jsonl") as tasks_file,
@@ -453,7 +453,7 @@ def redteam(
     for name in sandboxes or (() if graders else ("subprocess",)):
         make = _maker(name, settings)
         for grading in ("split", "shared"):
-            outcomes[f"{name}, {grading}"] = run_attacks(make, grading=grading)  # type: ignore[arg-type]
+            outcomes[f"{name}, {grading}"] = run_attacks(make, grading=grading)
     for command in graders:
         outcomes[command] = run_against_command(shlex.split(command))
     rows = table(outcomes)
@@ -468,6 +468,16 @@ def redteam(
         shown.add_row(*row)
     Console().print(shown)
     return _DONE
+
+
+def _only_maker(sandbox: str, settings: dict[str, Any]) -> Callable[[], Sandbox]:
+    """As ``_maker``, where this is the only wall: options for another kind of wall are refused."""
+    given = [f"--{name}" for name in ("image", "runtime") if settings[name] is not None]
+    if given and not sandbox.startswith("docker"):
+        raise InputError(
+            f"{' and '.join(given)} says nothing about {sandbox}: add --sandbox docker"
+        )
+    return _maker(sandbox, settings)
 
 
 def _maker(sandbox: str, settings: dict[str, Any]) -> Callable[[], Sandbox]:

@@ -6,7 +6,7 @@ import pytest
 
 from isograd import Sandbox, SubprocessSandbox
 from isograd.contract import ExitCode
-from isograd.redteam import CORPUS, MECHANISMS, Attack, Outcome, Tests, run_attack, table
+from isograd.redteam import CORPUS, MECHANISMS, Attack, Exam, Outcome, run_attack, table
 
 IN_PROCESS = {
     "frame-send": "it calls the sender that it finds in the frames above, as the runner would",
@@ -49,7 +49,7 @@ def test_exceptions_are_few_and_none_is_an_exit_a_forged_record_or_a_changed_fra
 
 
 def test_every_task_can_be_solved() -> None:
-    tasks: list[Tests] = list({id(attack.tests): attack.tests for attack in CORPUS}.values())
+    tasks: list[Exam] = list({id(attack.tests): attack.tests for attack in CORPUS}.values())
     with SubprocessSandbox(allow_code_exec=True) as sandbox:
         for tests in tasks:
             for grading in ("split", "shared"):

@@ -453,7 +453,7 @@ def test_a_host_with_many_open_files_can_still_grade() -> None:
             os.close(fd)
 
 
-@pytest.mark.parametrize("room", range(10))
+@pytest.mark.parametrize("room", [0, 1, 2, 4, 7])
 def test_a_host_that_may_open_no_more_files_is_our_fault(room: int) -> None:
     """It is SandboxUnavailable or a verdict, nothing else, and nothing stays open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -518,6 +518,7 @@ def test_closing_while_a_lane_opens_ends_the_job() -> None:
     assert [type(error) for error in raised] == [SandboxUnavailable]
 
 
+@pytest.mark.parametrize("backend", ["subprocess", "bubblewrap", "docker"])
 def test_a_lane_outlives_the_thread_that_opened_it(
     make_sandbox: Callable[[str], Callable[[], Sandbox]], backend: str
 ) -> None:

@@ -150,7 +150,13 @@ def compare(
                 progress(outcome.jobs)
 
         with ThreadPoolExecutor(lanes * len(pools)) as executor:
-            _drain(executor, one, jobs, 4 * lanes * len(pools))
+            try:
+                _drain(executor, one, jobs, 4 * lanes * len(pools))
+            except BaseException:  # an interrupt waits for no candidate
+                executor.shutdown(wait=False, cancel_futures=True)
+                for pool in [*pools.values(), *fresh.values()]:
+                    pool.close()
+                raise
         outcome.stale = [entry for entry in accepted if entry not in occurred]
         return outcome
     finally:

@@ -4,7 +4,7 @@ The attacks are programs that are wrong for their checks and do what they can to
 Only a sandbox, or a grader inside one, may run them.
 """
 
-from .attack import Attack, Tests
+from .attack import Attack, Exam
 from .corpus import CORPUS, MECHANISMS
 from .engine import Outcome, run_against_command, run_attack, run_attacks, table
 
@@ -12,8 +12,8 @@ __all__ = [
     "CORPUS",
     "MECHANISMS",
     "Attack",
+    "Exam",
     "Outcome",
-    "Tests",
     "run_against_command",
     "run_attack",
     "run_attacks",

@@ -10,7 +10,7 @@ from isograd.contract.job import DEFAULT_DENYLIST
 
 
 @dataclass(frozen=True)
-class Tests:
+class Exam:
     """What a candidate is graded by: assertion strings, or a program with a ``check``.
 
     ``reference`` is a right program; it passes, so a pass of an attack is the attack's doing.
@@ -53,7 +53,7 @@ class Attack:
     mechanism: str
     wins: str
     code: str = field(repr=False)
-    tests: Tests = field(repr=False)
+    tests: Exam = field(repr=False)
     before: Sequence[str] = field(default=(), repr=False)
 
     @property
@@ -61,13 +61,13 @@ class Attack:
         return self.tests.reference
 
 
-ADD = Tests(
+ADD = Exam(
     reference="def add(a, b):\n    return a + b\n",
     checks=("add(1, 2) == 3", "assert add(10, -4) == 6"),
     entry_point="add",
 )
 
-ADD_BY_PROGRAM = Tests(
+ADD_BY_PROGRAM = Exam(
     reference=ADD.reference,
     program="""
 def check(candidate):
@@ -78,7 +78,7 @@ def check(candidate):
     entry_point="add",
 )
 
-ADD_BY_UNITTEST = Tests(
+ADD_BY_UNITTEST = Exam(
     reference=ADD.reference,
     checks=(
         "case.assertEqual(add(1, 2), 3)\nassert add(2, 2) == 4",
@@ -88,7 +88,7 @@ ADD_BY_UNITTEST = Tests(
     entry_point="add",
 )
 
-ROOT = Tests(
+ROOT = Exam(
     reference="def root(x):\n    return x ** 0.5\n",
     checks=(
         "abs(root(2.0) - 1.41421356) < 1e-6",
@@ -99,7 +99,7 @@ ROOT = Tests(
     entry_point="root",
 )
 
-ORDER = Tests(
+ORDER = Exam(
     reference="def order(items):\n    return sorted(items)\n",
     checks=(
         "order([3, 1, 2]) == [1, 2, 3]",
@@ -109,7 +109,7 @@ ORDER = Tests(
     entry_point="order",
 )
 
-ITEMS = Tests(
+ITEMS = Exam(
     reference="def order(items):\n    return sorted(items)\n",
     checks=(
         "r = order([3, 1, 2])\nassert len(r) == 3 and all(a == b for a, b in zip(r, [1, 2, 3]))",
@@ -119,7 +119,7 @@ ITEMS = Tests(
     entry_point="order",
 )
 
-IN_PLACE = Tests(
+IN_PLACE = Exam(
     reference="def arrange(items):\n    items.sort()\n",
     checks=(
         "x = [3, 1, 2]\narrange(x)\nassert x == [1, 2, 3]",
@@ -128,7 +128,7 @@ IN_PLACE = Tests(
     entry_point="arrange",
 )
 
-UNTOUCHED = Tests(
+UNTOUCHED = Exam(
     reference="def order(items):\n    return sorted(items)\n",
     checks=(
         "x = [3, 1, 2]\nwanted = [1, 2, 3]\ngot = order(x)\n"
@@ -138,7 +138,7 @@ UNTOUCHED = Tests(
     entry_point="order",
 )
 
-EVEN = Tests(
+EVEN = Exam(
     reference="def is_even(n):\n    return n % 2 == 0\n",
     checks=(
         "all(map(is_even, [2, 4, 6])) and list(map(is_even, [1, 2])) == [False, True]",
@@ -149,7 +149,7 @@ EVEN = Tests(
     entry_point="is_even",
 )
 
-EVERY = Tests(
+EVERY = Exam(
     reference="def is_even(n):\n    return n % 2 == 0\n",
     checks=(
         "all(map(is_even, [2, 4, 6]))",
@@ -160,7 +160,7 @@ EVERY = Tests(
     entry_point="is_even",
 )
 
-BOTH = Tests(
+BOTH = Exam(
     reference="def is_even(n):\n    return n % 2 == 0\n",
     checks=(
         "r = is_even(2), is_even(3)\nassert r[0] and not r[1] and r == (True, False)",
@@ -169,7 +169,7 @@ BOTH = Tests(
     entry_point="is_even",
 )
 
-TWICE = Tests(
+TWICE = Exam(
     reference="def twice(function, value):\n    return function(function(value))\n",
     checks=(
         "twice(lambda n: n + 3, 4) == 10",
@@ -178,7 +178,7 @@ TWICE = Tests(
     entry_point="twice",
 )
 
-TWICE_BY_PROGRAM = Tests(
+TWICE_BY_PROGRAM = Exam(
     reference=TWICE.reference,
     program="""
 WANTED = {4: 10, 1: 7}
@@ -194,7 +194,7 @@ def check(candidate):
     entry_point="twice",
 )
 
-CONSUME = Tests(
+CONSUME = Exam(
     reference="def longest(words):\n    return max(words, key=len)\n",
     checks=(
         "longest(w for w in ['a', 'abc', 'ab']) == 'abc'",
@@ -205,7 +205,7 @@ CONSUME = Tests(
     entry_point="longest",
 )
 
-PRIMES = Tests(
+PRIMES = Exam(
     reference=(
         "def primes(n):\n"
         "    return [p for p in range(2, n + 1) if all(p % d for d in range(2, p))]\n"
@@ -218,7 +218,7 @@ PRIMES = Tests(
     entry_point="primes",
 )
 
-TALLY = Tests(
+TALLY = Exam(
     reference=(
         "import collections\nfrom collections import Counter\n"
         "def tally(text):\n    return dict(Counter(text))\n"
@@ -232,7 +232,7 @@ TALLY = Tests(
     entry_point="tally",
 )
 
-TEXT = Tests(
+TEXT = Exam(
     reference="def shout(text):\n    return text.upper() + '!'\n",
     checks=(
         "shout('hi') == 'HI!'",
@@ -242,7 +242,7 @@ TEXT = Tests(
     entry_point="shout",
 )
 
-METHOD = Tests(
+METHOD = Exam(
     reference=(
         "class Solution:\n    def pair(self, items, total):\n"
         "        return next([i, j] for i in range(len(items)) for j in range(i)\n"
@@ -255,7 +255,7 @@ METHOD = Tests(
     entry_point="Solution",
 )
 
-METHOD_OF_PROMPT = Tests(
+METHOD_OF_PROMPT = Exam(
     reference=("class Ruler:\n    def area(self, a, b):\n        return float(a * b)\n"),
     program="""
 def check(candidate):
@@ -266,7 +266,7 @@ def check(candidate):
     entry_point="Ruler",
 )
 
-COUNTS = Tests(
+COUNTS = Exam(
     reference=("from collections import Counter\ndef counts(text):\n    return Counter(text)\n"),
     checks=(
         "counts('aab') == Counter('aab')",
@@ -276,14 +276,14 @@ COUNTS = Tests(
     entry_point="counts",
 )
 
-CONSTANT = Tests(
+CONSTANT = Exam(
     reference="MOD = 97\ndef power(a, n):\n    return pow(a, n, MOD)\n",
     checks=("power(3, 10) == 3 ** 10 % MOD", "assert power(5, 40) == pow(5, 40, MOD)"),
     prompt='MOD = 97\n\ndef power(a, n):\n    """a ** n, modulo MOD."""\n',
     entry_point="power",
 )
 
-BORROWED_MODULE = Tests(
+BORROWED_MODULE = Exam(
     reference="import math\ndef area(r):\n    return math.pi * r * r\n",
     checks=(
         "math.isclose(area(2), 12.566370614359172)",
@@ -292,7 +292,7 @@ BORROWED_MODULE = Tests(
     entry_point="area",
 )
 
-BORROWED_NAME = Tests(
+BORROWED_NAME = Exam(
     reference="from math import isclose, pi\ndef area(r):\n    return pi * r * r\n",
     checks=(
         "isclose(area(2), 12.566370614359172)",
@@ -301,13 +301,13 @@ BORROWED_NAME = Tests(
     entry_point="area",
 )
 
-BARE_CALL = Tests(
+BARE_CALL = Exam(
     reference="def is_even(n):\n    return n % 2 == 0\n",
     checks=("n = 4\nis_even(n)", "n = 8\nis_even(n + 2)"),
     entry_point="is_even",
 )
 
-CALLED = Tests(
+CALLED = Exam(
     reference=("def apply(function, *arguments):\n    return function(*arguments)\n"),
     checks=(
         "apply(getattr, 'abc', 'upper')() == 'ABC'",
@@ -316,7 +316,7 @@ CALLED = Tests(
     entry_point="apply",
 )
 
-EVALUATED = Tests(
+EVALUATED = Exam(
     reference="def each(function, items):\n    return [function(item) for item in items]\n",
     checks=(
         "each(eval, ['1 + 1', '2 * 3']) == [2, 6]",
@@ -325,7 +325,7 @@ EVALUATED = Tests(
     entry_point="each",
 )
 
-RAISES = Tests(
+RAISES = Exam(
     reference=(
         "def positive(n):\n    if n < 0:\n        raise ValueError('negative')\n    return n + 1\n"
     ),

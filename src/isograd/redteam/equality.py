@@ -18,7 +18,7 @@ from .attack import (
     TALLY,
     TEXT,
     Attack,
-    Tests,
+    Exam,
 )
 
 EQUAL = "    def __eq__(self, other):\n        return True\n"
@@ -27,15 +27,15 @@ EQUAL += "    def __hash__(self):\n        return 0\n"
 ALL = f"class All:\n{EQUAL}"
 
 
-def _equal(id: str, wins: str, code: str, tests: Tests = ADD) -> Attack:
+def _equal(id: str, wins: str, code: str, tests: Exam = ADD) -> Attack:
     return Attack(f"equal-{id}", "equal to everything", wins, code, tests)
 
 
-def _near(id: str, wins: str, code: str, tests: Tests = ROOT) -> Attack:
+def _near(id: str, wins: str, code: str, tests: Exam = ROOT) -> Attack:
     return Attack(f"near-{id}", "tolerance", wins, code, tests)
 
 
-def _subclass(kind: str, tests: Tests, function: str, made: str) -> Attack:
+def _subclass(kind: str, tests: Exam, function: str, made: str) -> Attack:
     return Attack(
         f"subclass-{kind}",
         "subclass of a builtin",
@@ -45,7 +45,7 @@ def _subclass(kind: str, tests: Tests, function: str, made: str) -> Attack:
     )
 
 
-def _library(id: str, code: str, tests: Tests = ADD) -> Attack:
+def _library(id: str, code: str, tests: Exam = ADD) -> Attack:
     return Attack(
         f"library-{id}",
         "library object that equals",

@@ -12,15 +12,15 @@ from .attack import (
     RAISES,
     TWICE,
     Attack,
-    Tests,
+    Exam,
 )
 
 
-def _exit(id: str, wins: str, code: str, tests: Tests = ADD) -> Attack:
+def _exit(id: str, wins: str, code: str, tests: Exam = ADD) -> Attack:
     return Attack(f"exit-{id}", "early exit", wins, code, tests)
 
 
-def _end(id: str, wins: str, code: str, tests: Tests = EVEN) -> Attack:
+def _end(id: str, wins: str, code: str, tests: Exam = EVEN) -> Attack:
     return Attack(f"end-{id}", "exception as an end", wins, code, tests)
 
 

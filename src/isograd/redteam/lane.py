@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .attack import ADD, ADD_BY_PROGRAM, ORDER, ROOT, TWICE, Attack, Tests
+from .attack import ADD, ADD_BY_PROGRAM, ORDER, ROOT, TWICE, Attack, Exam
 
 NONE = "def add(a, b):\n    return None\n"
 
@@ -21,19 +21,19 @@ def each(function, *arguments):
 """
 
 
-def _kill(id: str, wins: str, code: str, tests: Tests = ADD) -> Attack:
+def _kill(id: str, wins: str, code: str, tests: Exam = ADD) -> Attack:
     return Attack(f"kill-{id}", "attacked watcher", wins, EVERYBODY + code, tests)
 
 
-def _starve(id: str, wins: str, code: str, tests: Tests = ADD) -> Attack:
+def _starve(id: str, wins: str, code: str, tests: Exam = ADD) -> Attack:
     return Attack(f"starve-{id}", "starved watcher", wins, code, tests)
 
 
-def _leave(id: str, wins: str, before: str, code: str, tests: Tests = ADD) -> Attack:
+def _leave(id: str, wins: str, before: str, code: str, tests: Exam = ADD) -> Attack:
     return Attack(f"leave-{id}", "left for the next", wins, code, tests, (before,))
 
 
-def _blame(id: str, wins: str, code: str, tests: Tests = ADD) -> Attack:
+def _blame(id: str, wins: str, code: str, tests: Exam = ADD) -> Attack:
     return Attack(f"blame-{id}", "blame on the grader", wins, code, tests)
 
 

@@ -21,7 +21,7 @@ from .attack import (
     TWICE,
     UNTOUCHED,
     Attack,
-    Tests,
+    Exam,
 )
 
 SERVER = """
@@ -61,19 +61,19 @@ def serve(call, name=named, other=None):
 """
 
 
-def _raw(id: str, wins: str, code: str, tests: Tests = ADD) -> Attack:
+def _raw(id: str, wins: str, code: str, tests: Exam = ADD) -> Attack:
     return Attack(f"link-{id}", "forged answers on the link", wins, SERVER + code, tests)
 
 
-def _update(id: str, wins: str, code: str, tests: Tests = UNTOUCHED) -> Attack:
+def _update(id: str, wins: str, code: str, tests: Exam = UNTOUCHED) -> Attack:
     return Attack(f"update-{id}", "forged updates on the link", wins, SERVER + code, tests)
 
 
-def _poison(id: str, wins: str, code: str, tests: Tests = ADD) -> Attack:
+def _poison(id: str, wins: str, code: str, tests: Exam = ADD) -> Attack:
     return Attack(f"poison-{id}", "poisoned value", wins, code, tests)
 
 
-def _codec(id: str, wins: str, code: str, tests: Tests = ADD) -> Attack:
+def _codec(id: str, wins: str, code: str, tests: Exam = ADD) -> Attack:
     return Attack(f"codec-{id}", "patched codec", wins, code, tests)
 
 

@@ -16,7 +16,7 @@ from .attack import (
     ROOT,
     TALLY,
     Attack,
-    Tests,
+    Exam,
 )
 
 ALL = (
@@ -33,7 +33,7 @@ ALL = (
 )
 
 
-def _shadow(id: str, code: str, tests: Tests = ADD) -> Attack:
+def _shadow(id: str, code: str, tests: Exam = ADD) -> Attack:
     return Attack(
         f"shadow-{id}",
         "shadowed name",
@@ -43,11 +43,11 @@ def _shadow(id: str, code: str, tests: Tests = ADD) -> Attack:
     )
 
 
-def _fake(id: str, wins: str, code: str, tests: Tests) -> Attack:
+def _fake(id: str, wins: str, code: str, tests: Exam) -> Attack:
     return Attack(f"fake-{id}", "fake module", wins, code, tests)
 
 
-def _builtin(id: str, code: str, tests: Tests = ADD) -> Attack:
+def _builtin(id: str, code: str, tests: Exam = ADD) -> Attack:
     return Attack(
         f"builtin-{id}",
         "patched builtin",
@@ -57,7 +57,7 @@ def _builtin(id: str, code: str, tests: Tests = ADD) -> Attack:
     )
 
 
-def _patch(id: str, code: str, tests: Tests = ADD) -> Attack:
+def _patch(id: str, code: str, tests: Exam = ADD) -> Attack:
     return Attack(
         f"patch-{id}",
         "patched module",
@@ -77,7 +77,7 @@ def _framework(id: str, code: str) -> Attack:
     )
 
 
-def _trace(id: str, wins: str, code: str, tests: Tests = ADD) -> Attack:
+def _trace(id: str, wins: str, code: str, tests: Exam = ADD) -> Attack:
     return Attack(f"trace-{id}", "trace and hooks", wins, code, tests)
 
 
@@ -173,7 +173,7 @@ ATTACKS = (
         "np.allclose and pytest.approx of its own",
         ALL + "import sys\nnp = pytest = All()\n"
         "sys.modules['numpy'] = sys.modules['pytest'] = np\n" + NONE,
-        Tests(
+        Exam(
             reference="def add(a, b):\n    return a + b\n",
             checks=(
                 "np = None\nassert add(1, 2) == 3",

@@ -11,27 +11,27 @@ from .attack import (
     TWICE,
     TWICE_BY_PROGRAM,
     Attack,
-    Tests,
+    Exam,
 )
 
 
-def _forge(id: str, wins: str, code: str, tests: Tests = ADD) -> Attack:
+def _forge(id: str, wins: str, code: str, tests: Exam = ADD) -> Attack:
     return Attack(f"forge-{id}", "forged record", wins, code, tests)
 
 
-def _frame(id: str, wins: str, code: str, tests: Tests = ADD) -> Attack:
+def _frame(id: str, wins: str, code: str, tests: Exam = ADD) -> Attack:
     return Attack(f"frame-{id}", "grader's frames", wins, code, tests)
 
 
-def _heap(id: str, wins: str, code: str, tests: Tests = ADD) -> Attack:
+def _heap(id: str, wins: str, code: str, tests: Exam = ADD) -> Attack:
     return Attack(f"heap-{id}", "grader's objects", wins, code, tests)
 
 
-def _proc(id: str, wins: str, code: str, tests: Tests = ADD) -> Attack:
+def _proc(id: str, wins: str, code: str, tests: Exam = ADD) -> Attack:
     return Attack(f"proc-{id}", "grader's process", wins, code, tests)
 
 
-def _callback(id: str, wins: str, code: str, tests: Tests = TWICE) -> Attack:
+def _callback(id: str, wins: str, code: str, tests: Exam = TWICE) -> Attack:
     return Attack(f"callback-{id}", "grader's callback", wins, code, tests)
 
 

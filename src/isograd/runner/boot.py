@@ -3,7 +3,8 @@
 ``python -I -c STAGE1`` replaces itself, once a lane, with ``python -s -P -S -c STAGE2`` and an
 environment of exactly our variables: ``-I`` would ignore PYTHONHASHSEED and leave the order of
 sets to chance. STAGE2 reads the runner's sources and its configuration from a descriptor, makes
-modules of the sources and enters ``supervisor.main`` or, for a fresh child, ``child.main``.
+modules of the sources, each with builtins of its own that no candidate can change, and enters
+``supervisor.main`` or, for a fresh child, ``child.main``.
 """
 
 from __future__ import annotations
@@ -63,9 +64,11 @@ def boot(fd, at):
     message = json.loads(frame)
     package = sys.modules["_isograd"] = types.ModuleType("_isograd")
     package.__path__ = []
+    builtins = vars(sys.modules["builtins"])
     for name, source in message["sources"]:
         module = types.ModuleType("_isograd." + name)
         module.__package__ = "_isograd"
+        module.__builtins__ = dict(builtins)
         sys.modules[module.__name__] = module
         exec(compile(source, "<isograd " + name + ">", "exec"), module.__dict__)
         setattr(package, name, module)

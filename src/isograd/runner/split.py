@@ -655,6 +655,7 @@ class SplitScope(dict[str, Any]):
         self._end = end
         self._entry_point = entry_point
         self._prompt = prompt
+        self._found: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
         if name == self._entry_point:
@@ -671,10 +672,13 @@ class SplitScope(dict[str, Any]):
         return found[1]
 
     def entry_point(self, name: str) -> Any:
-        """The candidate's function, always as a handle."""
+        """The candidate's function, always as a handle; asked for once."""
+        if name in self._found:
+            return self._found[name]
         found = self._end.look_up(name, as_handle=True)
         if not found or found[0] != "value":
             raise NameError(f"name {name!r} is not defined")
+        self._found[name] = found[1]
         return found[1]
 
 

@@ -228,6 +228,7 @@ class Sandbox(ABC):
     def _attempt(self, job: Job) -> tuple[Envelope, dict[str, Any]]:
         """One run on the lane at hand, or on a new one. Raises LaneDied."""
         lane = self._ready_lane()
+        self._refuse_closed()  # it may have been closed while the lane started
         try:
             envelope, measurement, spent = lane.run(job)
         except BaseException:

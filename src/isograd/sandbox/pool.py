@@ -104,6 +104,10 @@ class Pool:
                         yield result
             if gone is not None:
                 raise gone
+        except BaseException as error:
+            if not isinstance(error, Exception | GeneratorExit):
+                self.close()  # an interrupt waits for no candidate
+            raise
         finally:
             for future in pending:
                 future.cancel()
