@@ -1018,7 +1018,7 @@ for byte in (b'x', b'y'): channel.send(byte, socket.MSG_OOB)
 def test_a_closed_result_channel_is_no_riddle(sandbox: Sandbox, how: str) -> None:
     """A candidate that cuts its result channel gets the same envelope every time."""
     code = f"import os, time\n{how}\ntime.sleep(0.003)\n"
-    job = Job(code=code + OK, checks=Assertions(["ok() == 1"]))
+    job = Job(code=code + OK, checks=Assertions(["ok() == 1"]), limits=Limits(**SPIN))
     assert len({sandbox.run(job).canonical() for _ in range(8)}) == 1
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import sys
 from types import CodeType
 from typing import Any
 
@@ -32,7 +33,7 @@ class Compiled:
         return True if value is None and not self._needs_truth else bool(value)
 
 
-def compile_check(source: str, filename: str) -> Compiled:
+def compile_check(source: str, filename: str, helpers: str = "") -> Compiled:
     """Compiles an expression, an ``assert``, or several statements that hold some.
 
     The truth of every expression at the top counts, but for bare calls among several statements:
@@ -52,7 +53,21 @@ def compile_check(source: str, filename: str) -> Compiled:
         first = ast.Module(tree.body[:-1], tree.type_ignores)
         body = compile(first, filename, "exec", dont_inherit=True)
     value = compile(ast.Expression(last.value), filename, "eval", dont_inherit=True)
-    return Compiled(body, value, body is None)
+    return Compiled(body, value, body is None or _asks_candidate(last.value, tree, helpers))
+
+
+def _asks_candidate(value: ast.expr, check: ast.Module, helpers: str) -> bool:
+    """Whether an expression is a bare call of what neither the check nor its setup defines: the
+    candidate's answer, which None is not."""
+    if not isinstance(value, ast.Call) or not isinstance(value.func, ast.Name):
+        return False
+    own = {
+        getattr(node, "name", None) or getattr(node, "id", "")
+        for node in [*ast.walk(check), *_walk(helpers)]
+        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.alias)
+        or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
+    }
+    return value.func.id not in own and not hasattr(builtins, value.func.id)
 
 
 def _as_assertion(statement: ast.stmt) -> ast.stmt:
@@ -167,6 +182,20 @@ def classes_named(sources: list[str], prompt: str) -> frozenset[str]:
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             functions.add(node.name)
     return frozenset(named - functions)
+
+
+def modules_named(sources: list[str]) -> frozenset[str]:
+    """The names of standard modules that checks use as modules only: ``math.isclose(…)``."""
+    used: set[str] = set()
+    owners: set[int] = set()
+    others: set[str] = set()
+    for node in (node for source in sources for node in _walk(source)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            used.add(node.value.id)
+            owners.add(id(node.value))
+        elif isinstance(node, ast.Name) and id(node) not in owners:
+            others.add(node.id)
+    return frozenset((used - others) & sys.stdlib_module_names)
 
 
 def _walk(source: str) -> list[ast.AST]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import functools
 import io
 import mmap
 import os
@@ -164,7 +165,9 @@ def _grader(job: dict[str, Any], send: Send) -> None:
         [given["source"]] if given["kind"] == "program" else [*given["checks"], given["setup"]]
     )
     end = split.GraderEnd(LINK, checks.classes_named(sources, job["prompt"]))
-    scope = split.SplitScope(end, given.get("entry_point", entry_point), prompt)
+    scope = split.SplitScope(
+        end, given.get("entry_point", entry_point), prompt, checks.modules_named(sources)
+    )
     base: dict[str, Any] = {"__builtins__": scope, "__name__": "checks"}
     send("ready")
     wire.read_message(CHANNEL)
@@ -299,7 +302,13 @@ def _compile_checks(given: dict[str, Any]) -> Callable[..., list[Check]]:
     compiled: list[Any] = []
     for number, source in enumerate(given["checks"], 1):
         try:
-            compiled.append(_compiled(checks.compile_check, source, f"check {number}"))
+            compiled.append(
+                _compiled(
+                    functools.partial(checks.compile_check, helpers=given["setup"]),
+                    source,
+                    f"check {number}",
+                )
+            )
         except checks.NotACheck as error:
             raise checks.NotACheck(f"check {number} is no check: {error}") from None
     setup: Any = _compiled(

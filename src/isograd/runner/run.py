@@ -64,6 +64,8 @@ class Evidence:
         elif kind == "loaded" and self.started and not self.loaded:
             self.loaded = True
         elif kind == "end" and event["exit_code"] is not None and not self.loaded:
+            if self.started and event["reason"] == "no_checks":
+                raise ValueError("the candidate speaks of checks")
             self._finish(event)
         elif self._grading == "shared":
             self.take_result(event)
@@ -211,7 +213,7 @@ class _Child:
                 while (event := self._events.next()) is not None:
                     if event.pop("key") != self.key:
                         raise ValueError("an event without the child's key")
-                    if event["event"] == "unfit":
+                    if event["event"] == "unfit" and not self._run.has_started:
                         raise UnfitToRun(str(event["detail"]))
                     self._take(event)
             except (wire.Malformed, ValueError, KeyError, TypeError):
@@ -239,6 +241,11 @@ class Run:
         self._streams: set[int] = set()
         self._begun = self._ended = time.monotonic()
         self._usage = (0.0, 0)
+
+    @property
+    def has_started(self) -> bool:
+        """Whether the candidate has had a process to itself, which may say anything since."""
+        return self._evidence.started
 
     def attend(self, fd: int, handler: Callable[[int], None], more: int = 0) -> None:
         """Has ``handler`` called when ``fd`` is readable, or ready for what ``more`` says."""

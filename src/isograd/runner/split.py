@@ -21,6 +21,7 @@ from __future__ import annotations
 import builtins
 import functools
 import importlib
+import itertools
 import operator
 import os
 import sys
@@ -283,6 +284,7 @@ class CandidateEnd(End):
         self._globals = module.__dict__
         self._flush = flush
         self._strangers: dict[int, Stranger] = {}
+        self._lent: set[str] = set()
         self._operations = {**_OPERATIONS, "name": self._look_up}
 
     def serve(self) -> None:
@@ -313,6 +315,8 @@ class CandidateEnd(End):
                     return ["P", number]
         if type(value) is _Opaque:
             value = value.value
+        elif type(value) is types.BuiltinFunctionType and value.__name__ in self._lent:
+            return ["n", value.__name__]
         kind = type(value)
         bases = []
         if isinstance(value, type) and issubclass(value, BaseException):
@@ -320,6 +324,9 @@ class CandidateEnd(End):
         return ["H", self.export(value), self.export(kind), bases, str(kind.__qualname__)[:200]]
 
     def resolve(self, node: list[Any]) -> Any:
+        if node[0] == "n":
+            self._lent.add(node[1])
+            return getattr(builtins, node[1])
         if node[0] != "H":
             return super().resolve(node)
         number = node[1]
@@ -390,6 +397,10 @@ class GraderEnd(End):
         self._proxies: dict[int, Any] = {}
         self._classes: dict[int, type] = {}
         self._tested: set[int] = set()
+        self._made: set[int] = set()
+        self._seen: set[int] = set()
+        self._items: dict[int, list[Any] | None] = {}
+        self._lent: dict[str, Any] = {}
         self.left: str | None = None
 
     def look_up(self, name: str, *, as_handle: bool) -> tuple[Any, ...]:
@@ -397,14 +408,59 @@ class GraderEnd(End):
         found = self.ask("name", name, as_handle)
         if type(found) is not tuple or len(found) not in (0, 2):
             raise wire.Malformed("an answer to another question")
-        if found and found[0] == "value" and name in self._named:
-            kind = type(found[1])
-            if kind is Proxy:
-                self._tested.add(_number(found[1]))
         return found
+
+    def test(self, name: str, value: Any) -> None:
+        """Notes that the checks use this object of the candidate's under this name."""
+        if name in self._named and type(value) is Proxy:
+            self._tested.add(_number(value))
 
     def is_tested(self, class_number: int) -> bool:
         return class_number in self._tested
+
+    def may_answer(self, proxy: Any) -> bool:
+        """Whether the checks made this object themselves, of a class that they name.
+
+        What a method gives back is an answer, not an object under test, be it the object itself:
+        or a class could answer for all its methods by being equal to everything.
+        """
+        return _number(proxy) in self._made
+
+    def note_made(self, maker: Any, value: Any, operation: str) -> Any:
+        """Keeps account of what is under test; gives ``value``."""
+        if type(value) is not Proxy:
+            return value
+        number = _number(value)
+        if operation == "call":
+            if _number(maker) in self._tested and number not in self._seen:
+                self._made.add(number)
+            else:
+                self._made.discard(number)
+        elif object.__getattribute__(value, "_isograd_class") in self._tested:
+            self._made.add(number)
+        self._seen.add(number)
+        return value
+
+    def items(self, proxy: Any, at_most: int) -> list[Any] | None:
+        """What an object iterates over, asked once, so that it has one length and one content;
+        None if it does not iterate."""
+        number = _number(proxy)
+        if number not in self._items:
+            try:
+                self._items[number] = list(itertools.islice(iter(proxy), at_most))
+            except TypeError:
+                self._items[number] = None
+        return self._items[number]
+
+    def kept_items(self, proxy: Any) -> list[Any] | None:
+        """The items that it has shown already. Raises TypeError if it had none to show."""
+        if self._items.get(_number(proxy), ()) is None:
+            raise TypeError("an object of the candidate's is not iterable")
+        return self._items.get(_number(proxy))
+
+    def forget_items(self, proxy: Any) -> None:
+        """It may be changed now."""
+        self._items.pop(_number(proxy), None)
 
     def operation(self, name: str, of: list[Any]) -> Callable[..., Any]:
         """The candidate may call and iterate what it was given."""
@@ -422,9 +478,15 @@ class GraderEnd(End):
             and (number := value.__dict__.get("_isograd_number")) is not None
         ):
             return ["P", number]
+        if type(value) is types.BuiltinFunctionType and value.__module__ == "builtins":
+            # Its own getattr or eval over there, never ours.
+            self._lent[value.__name__] = value
+            return ["n", value.__name__]
         return ["H", self.export(value)]
 
     def resolve(self, node: list[Any]) -> Any:
+        if node[0] == "n":
+            return self._lent[node[1]]
         if node[0] != "H":
             return super().resolve(node)
         number, class_number, bases = node[1:4]
@@ -488,7 +550,13 @@ def _ask(proxy: Any, operation: str, *of: Any, **named: Any) -> Any:
 
 
 def _may_answer(proxy: Any) -> bool:
-    """Whether this object's class is what the checks test, so that its operators count."""
+    """Whether this object is what the checks test, so that its operators count."""
+    end: GraderEnd = object.__getattribute__(proxy, "_isograd_end")
+    return end.may_answer(proxy)
+
+
+def _is_tested(proxy: Any) -> bool:
+    """Whether this object's class is what the checks test: ``7 in Stack().push(7)``."""
     end: GraderEnd = object.__getattribute__(proxy, "_isograd_end")
     return end.is_tested(object.__getattribute__(proxy, "_isograd_class"))
 
@@ -510,9 +578,12 @@ class Proxy:
         object.__setattr__(self, "_isograd_class", class_number)
 
     def __call__(self, /, *of: Any, **named: Any) -> Any:
-        return _ask(self, "call", *of, **named)
+        end: GraderEnd = object.__getattribute__(self, "_isograd_end")
+        end.forget_items(self)
+        return end.note_made(self, _ask(self, "call", *of, **named), "call")
 
     def __getattr__(self, name: str) -> Any:
+        object.__getattribute__(self, "_isograd_end").forget_items(self)
         return _ask(self, "getattr", name)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -525,6 +596,9 @@ class Proxy:
         return _ask(self, "dir")
 
     def __iter__(self) -> Any:
+        end: GraderEnd = object.__getattribute__(self, "_isograd_end")
+        if (items := end.kept_items(self)) is not None:
+            return iter(items)
         iterator = _ask(self, "iter")
         return iter(iterator) if type(iterator) is not Proxy else iterator
 
@@ -540,7 +614,16 @@ class Proxy:
         return _ask(self, "reversed")
 
     def __len__(self) -> int:
-        return _exactly(int, _ask(self, "len"))
+        end: GraderEnd = object.__getattribute__(self, "_isograd_end")
+        kept = end.kept_items(self)
+        if kept is not None:
+            return len(kept)
+        size = _exactly(int, _ask(self, "len"))
+        if not _may_answer(self):
+            items = end.items(self, size + 1)
+            if items is not None and len(items) != size:
+                raise TypeError("an object of the candidate's has not as many items as it says")
+        return size
 
     def __bool__(self) -> bool:
         return _exactly(bool, _ask(self, "bool"))
@@ -561,15 +644,18 @@ class Proxy:
         return _ask(self, "getitem", key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        object.__getattribute__(self, "_isograd_end").forget_items(self)
         _ask(self, "setitem", key, value)
 
     def __delitem__(self, key: Any) -> None:
+        object.__getattribute__(self, "_isograd_end").forget_items(self)
         _ask(self, "delitem", key)
 
     def __contains__(self, item: Any) -> bool:
-        if type(item) is Proxy or _may_answer(self):
+        if type(item) is Proxy or _is_tested(self):
             return bool(_ask(self, "contains", item))
-        return False
+        end: GraderEnd = object.__getattribute__(self, "_isograd_end")
+        return item in (end.items(self, _MAX_MESSAGES) or ())
 
     def __eq__(self, other: object) -> Any:
         if self is other:
@@ -607,7 +693,8 @@ def _binary(name: str, operation: str, *, swap: bool = False) -> Callable[[Any, 
     def method(self: Any, other: Any) -> Any:
         if type(other) is Proxy or _may_answer(self):
             end: GraderEnd = object.__getattribute__(self, "_isograd_end")
-            return end.ask(operation, *((other, self) if swap else (self, other)))
+            value = end.ask(operation, *((other, self) if swap else (self, other)))
+            return end.note_made(self, value, operation) if _may_answer(self) else value
         return NotImplemented
 
     method.__name__ = name
@@ -642,6 +729,15 @@ for _name, _operation, _result in (
     setattr(Proxy, f"__{_name}__", _unary(f"__{_name}__", _operation, _result))
 
 
+_JUDGES = {
+    "isclose": "math", "fabs": "math", "sqrt": "math", "floor": "math", "ceil": "math",
+    "pi": "math", "Counter": "collections", "OrderedDict": "collections",
+    "defaultdict": "collections", "deque": "collections", "Fraction": "fractions",
+    "Decimal": "decimal", "deepcopy": "copy", "reduce": "functools",
+}  # fmt: skip
+"""Names by which checks judge and which they leave the candidate to import: always the genuine."""
+
+
 class SplitScope(dict[str, Any]):
     """The builtins of a check whose candidate is elsewhere: where its free names are found.
 
@@ -650,8 +746,15 @@ class SplitScope(dict[str, Any]):
     global of the candidate's.
     """
 
-    def __init__(self, end: GraderEnd, entry_point: str | None, prompt: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        end: GraderEnd,
+        entry_point: str | None,
+        prompt: dict[str, Any],
+        modules: frozenset[str],
+    ) -> None:
         super().__init__(vars(builtins))
+        self._modules = modules
         self._end = end
         self._entry_point = entry_point
         self._prompt = prompt
@@ -663,12 +766,17 @@ class SplitScope(dict[str, Any]):
         if dict.__contains__(self, name):
             return dict.__getitem__(self, name)
         found = self._end.look_up(name, as_handle=False)
-        if found and found[0] == "module":
-            return _standard_module(str(found[1]))
         if name in self._prompt:
             return self._prompt[name]
         if not found:
             raise KeyError(name)
+        if name in self._modules:
+            return _standard_module(name)
+        if name in _JUDGES:
+            return getattr(_standard_module(_JUDGES[name]), name)
+        if found[0] == "module":
+            return _standard_module(str(found[1]))
+        self._end.test(name, found[1])
         return found[1]
 
     def entry_point(self, name: str) -> Any:
@@ -678,6 +786,7 @@ class SplitScope(dict[str, Any]):
         found = self._end.look_up(name, as_handle=True)
         if not found or found[0] != "value":
             raise NameError(f"name {name!r} is not defined")
+        self._end.test(name, found[1])
         self._found[name] = found[1]
         return found[1]
 
