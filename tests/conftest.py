@@ -148,15 +148,26 @@ def has_gvisor(host: str) -> None:
 
 
 @pytest.fixture(scope="session")
+def _containers(docker_host: str) -> Iterator[dict[str, Sandbox]]:
+    """Sandboxes that have to be closed while the daemon still runs."""
+    made: dict[str, Sandbox] = {}
+    yield made
+    for sandbox in made.values():
+        sandbox.close()
+
+
+@pytest.fixture(scope="session")
 def _sandboxes(
-    make_sandbox: Callable[[str], Callable[[], Sandbox]],
+    make_sandbox: Callable[[str], Callable[[], Sandbox]], request: pytest.FixtureRequest
 ) -> Iterator[Callable[[str], Sandbox]]:
     made: dict[str, Sandbox] = {}
 
     def get(name: str) -> Sandbox:
-        if name not in made:
-            made[name] = make_sandbox(name)()
-        return made[name]
+        in_container = name.startswith(("docker", "gvisor"))
+        kept = request.getfixturevalue("_containers") if in_container else made
+        if name not in kept:
+            kept[name] = make_sandbox(name)()
+        return kept[name]
 
     yield get
     for sandbox in made.values():

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import checks, denylist, kernel, split, wire
-from .words import SOURCE, describe, reason_of
+from .words import SOURCE, describe, is_a, reason_of
 
 CHANNEL, LINK, SOURCES, RULES = 3, 4, 5, 40
 
@@ -185,7 +185,7 @@ def _load(job: dict[str, Any], send: Send) -> types.ModuleType | None:
         code = compile(job["code"].removeprefix("\ufeff"), SOURCE, "exec", dont_inherit=True)
     except BaseException as error:
         reserve.release()
-        reason = "memory" if isinstance(error, MemoryError) else None
+        reason = "memory" if is_a(error, MemoryError) else None
         send("end", exit_code="syntax_error", reason=reason, detail=describe(error, scratch))
         return None
     module = _module(job["code"], scratch)
@@ -193,7 +193,7 @@ def _load(job: dict[str, Any], send: Send) -> types.ModuleType | None:
         exec(code, module.__dict__)
     except BaseException as error:
         reserve.release()
-        reason = "early_exit" if isinstance(error, _LEAVING) else reason_of(error) or "raised"
+        reason = "early_exit" if is_a(error, *_LEAVING) else reason_of(error) or "raised"
         _flush()
         send("end", exit_code="error", reason=reason, detail=describe(error, scratch))
         return None
@@ -223,7 +223,7 @@ def _run_checks(
         except BaseException as error:
             reserve.release()
             reason, detail = reason_of(error), describe(error, scratch)
-            if isinstance(error, _LEAVING):
+            if is_a(error, *_LEAVING):
                 left = left or f"check {number}: {detail}"
         denylist.friends.pop()
         if end is not None and (end.gone or end.fault or end.left):

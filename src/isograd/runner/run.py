@@ -51,7 +51,7 @@ class Evidence:
         self.results: list[bool | None] = [None] * total
         self.details: list[str] = [""] * total
         self.reasons: list[str | None] = [None] * total
-        self.stdout = self.stderr = b""
+        self.stdout, self.stderr = bytearray(), bytearray()
         self.end: dict[str, Any] | None = None
 
     def take(self, event: dict[str, Any]) -> None:
@@ -152,6 +152,7 @@ class _Child:
         self._events = wire.Reader(_EVENT_LIMIT)
         self._outgoing = b""
         self._channel, theirs = socket.socketpair()
+        self._channel.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)
         run.opened.callback(self._channel.close)
         self._channel.setblocking(False)
         with theirs:
@@ -280,7 +281,10 @@ class Run:
                 near, far = socket.socketpair()
                 handed.enter_context(near)
                 handed.enter_context(far)
-            stdio = (lane.null, out, err)
+            # Opened for this job: the flags and locks of a shared one would outlive it.
+            stdin = os.open("/dev/null", os.O_RDONLY)
+            handed.callback(os.close, stdin)
+            stdio = (stdin, out, err)
             self._candidate = self._add("candidate", stdio, near, self._evidence.take)
             self._grader = self._candidate
             if self._split:

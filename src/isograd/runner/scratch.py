@@ -21,29 +21,28 @@ def empty(path: str, keep: frozenset[str] = frozenset()) -> None:
     except OSError:
         return
     try:
-        moved = 0
         for name in os.listdir(top):
             if name in keep:
                 continue
             queue = [name]
             while queue:
-                moved = _remove(top, queue, moved)
+                _remove(top, queue)
     finally:
         os.close(top)
 
 
-def _remove(top: int, queue: list[str], moved: int) -> int:
+def _remove(top: int, queue: list[str]) -> None:
     """Removes the last name of ``queue``; directories inside it join the queue."""
     name = queue.pop()
     with contextlib.suppress(OSError):
         os.unlink(name, dir_fd=top)
-        return moved
+        return
     with contextlib.suppress(OSError):
         os.chmod(name, 0o700, dir_fd=top)
     try:
         inside = os.open(name, _DIRECTORY, dir_fd=top)
     except OSError:
-        return moved
+        return
     try:
         for entry in os.listdir(inside):
             try:
@@ -51,8 +50,7 @@ def _remove(top: int, queue: list[str], moved: int) -> int:
                 continue
             except OSError:
                 pass
-            moved += 1
-            hoisted = f".isograd-{os.getpid()}-{moved}"
+            hoisted = f".isograd-{os.urandom(16).hex()}"  # a name that nobody can have taken
             with contextlib.suppress(OSError):
                 os.chmod(entry, 0o700, dir_fd=inside)
             with contextlib.suppress(OSError):
@@ -62,7 +60,6 @@ def _remove(top: int, queue: list[str], moved: int) -> int:
         os.close(inside)
     with contextlib.suppress(OSError):
         os.rmdir(name, dir_fd=top)
-    return moved
 
 
 class Usage:

@@ -321,7 +321,7 @@ class CandidateEnd(End):
         bases = []
         if isinstance(value, type) and issubclass(value, BaseException):
             bases = [_builtin_exception(value).__name__]
-        return ["H", self.export(value), self.export(kind), bases, str(kind.__qualname__)[:200]]
+        return ["H", self.export(value), self.export(kind), bases, words.name_of(kind)[:200]]
 
     def resolve(self, node: list[Any]) -> Any:
         if node[0] == "n":
@@ -346,13 +346,14 @@ class CandidateEnd(End):
     def raised(self, error: BaseException) -> list[Any]:
         kind = type(error)
         builtin = _builtin_exception(kind)
-        own = [] if kind is builtin else [self.export(kind), str(kind.__qualname__)[:200]]
+        own = [] if kind is builtin else [self.export(kind), words.name_of(kind)[:200]]
         text = words.text_of(error)
-        if isinstance(error, KeyError) and error.args and type(error.args[0]) is str:
-            text = error.args[0][:4000]
+        args = words.args_of(error)
+        if words.is_a(error, KeyError) and args and type(args[0]) is str:
+            text = args[0][:4000]
         system = []
-        if isinstance(error, OSError):
-            known = (error.errno, error.strerror, error.filename)
+        if words.is_a(error, OSError):
+            known = words.system_of(error)
             system = [part if type(part) in (int, str) else None for part in known]
         return [builtin.__name__, text, own, system, words.line_of(error)]
 
@@ -532,7 +533,7 @@ class GraderEnd(End):
             kind = self._exception_class(own[0], kind.__name__, str(own[1]))
         error: BaseException = kind.__new__(kind)
         error.args = (text,) if text else ()
-        if isinstance(error, OSError) and system:
+        if isinstance(error, OSError) and system and type(system[0]) is int:
             error.errno, error.strerror, error.filename = system
         if type(line) is int:
             error._isograd_line = line  # type: ignore[attr-defined]

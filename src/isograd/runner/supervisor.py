@@ -160,7 +160,7 @@ class Lane:
         self._usage = scratch.Usage(self._places, self._private)
         self.control, self._zygote = self._start_zygote(config, frame)
         self._ours = kernel.standing((os.getpid(), self._zygote))
-        self._baseline = kernel.anonymous_bytes(self._zygote)
+        self._baseline = kernel.unbacked_bytes(self._zygote)
 
     @property
     def hello(self) -> dict[str, Any]:
@@ -168,6 +168,7 @@ class Lane:
         layers += ["uid"] if self._uid is not None else []
         layers += ["pid_namespace"] if self._alone else []
         layers += ["landlock"] if self._landlock else []
+        layers += ["seccomp"] if self._seccomp else []
         return {
             "python": ".".join(map(str, sys.version_info[:3])),
             "implementation": sys.implementation.name,
@@ -195,7 +196,7 @@ class Lane:
                 kernel.volunteer_for_oom()
                 theirs = socket.socket(fileno=control)
                 try:
-                    prepared = zygote.prepare(config)
+                    prepared = [*zygote.prepare(config), kernel.close_side_doors()]
                 except Exception as error:
                     theirs.send(f"{type(error).__name__}: {error}".encode()[:4000])
                     os._exit(1)
@@ -207,7 +208,8 @@ class Lane:
         answer = ours.recv(1 << 16)
         if not answer.startswith(b"ready"):
             raise RuntimeError(answer.decode("utf-8", "replace") or "the zygote died at its start")
-        self._packages, self._landlock = json.loads(answer.removeprefix(b"ready"))
+        prepared = json.loads(answer.removeprefix(b"ready"))
+        self._packages, self._landlock, self._seccomp = prepared
         return ours, pid
 
     def serve(self) -> None:
@@ -262,6 +264,8 @@ class Lane:
     def collect(self, pid: int) -> tuple[int, float, float, int]:
         """Kills a child, if it lives, and collects it: status, user and system s, peak KiB."""
         self.control.send(zygote.REQUEST.pack(b"R", pid))
+        if not select.select([self.control], [], [], 0.02)[0]:
+            self._kill()  # another process of the job traces it and holds it back
         status, user, system, peak = zygote.ENDED.unpack(self._recv(zygote.ENDED.size))
         return status, user, system, peak
 
@@ -291,8 +295,8 @@ class Lane:
         return [pid for pid in kernel.descendants(os.getpid()) if pid != self._zygote]
 
     def memory_of(self, pids: list[int]) -> int:
-        """Anonymous memory of the job, less what each process got from the zygote."""
-        return sum(max(0, kernel.anonymous_bytes(pid) - self._baseline) for pid in pids)
+        """Memory of the job that no file on a disk backs, less what it got from the zygote."""
+        return sum(max(0, kernel.unbacked_bytes(pid) - self._baseline) for pid in pids)
 
     def kill_stragglers(self) -> None:
         """Ends what the job left running. Raises LaneBroken if something will not end."""
@@ -304,13 +308,19 @@ class Lane:
                 return
             if time.monotonic() > give_up:
                 raise LaneBroken("processes of a candidate do not end")
-            if self._uid is not None:
-                for uid in (self._uid, self._uid + 1):
-                    with kernel.acting_as(uid):
-                        kernel.kill_everybody()
-            else:
-                kernel.kill_each(pids)
+            self._kill()
+            if self._zygote > 0:
+                self.control.send(zygote.REQUEST.pack(b"R", 0))  # what made itself its child
+                self._recv(zygote.ENDED.size)
             time.sleep(0.001)
+
+    def _kill(self) -> None:
+        if self._uid is not None:
+            for uid in (self._uid, self._uid + 1):
+                with kernel.acting_as(uid):
+                    kernel.kill_everybody()
+        else:
+            kernel.kill_each(self.job_pids())
 
     def _reset(self) -> bool:
         """Makes the lane as it was; False if that cannot be."""

@@ -11,27 +11,59 @@ SOURCE = "candidate.py"
 _DETAIL = 2_000
 
 
+# An exception is the candidate's object: what it is, is asked of Python's own classes, not of it.
+_TRACEBACK = BaseException.__dict__["__traceback__"].__get__
+_ERRNO = OSError.__dict__["errno"].__get__
+_STRERROR = OSError.__dict__["strerror"].__get__
+_FILENAME = OSError.__dict__["filename"].__get__
+_ARGS = BaseException.__dict__["args"].__get__
+_DICT = BaseException.__dict__["__dict__"].__get__
+_NAME = type.__dict__["__name__"].__get__
+_QUALNAME = type.__dict__["__qualname__"].__get__
+
+
+def is_a(error: BaseException, *classes: type[BaseException]) -> bool:
+    return issubclass(type(error), classes)
+
+
 def reason_of(error: BaseException) -> str | None:
     """The reason of the contract that an exception names, or None."""
-    if isinstance(error, MemoryError):
+    if is_a(error, MemoryError):
         return "memory"
     text = text_of(error)
-    if isinstance(error, ImportError) and text.startswith("denied: import of "):
+    if is_a(error, ImportError) and text.startswith("denied: import of "):
         return "denied"
-    if isinstance(error, PermissionError) and str(error.strerror).startswith("denied: "):
-        return "denied"
-    if isinstance(error, ModuleNotFoundError):
+    if is_a(error, ModuleNotFoundError):
         return "import_missing"
-    if isinstance(error, OSError):
-        if error.errno == errno.EAGAIN and isinstance(error, BlockingIOError):
+    if is_a(error, OSError):
+        number, words = _ERRNO(error), _STRERROR(error)
+        if is_a(error, PermissionError) and type(words) is str and words.startswith("denied: "):
+            return "denied"
+        if type(number) is not int:
+            return None
+        if number == errno.EAGAIN and is_a(error, BlockingIOError):
             return "processes"
-        if error.errno in (errno.EFBIG, errno.ENOSPC, errno.EDQUOT):
+        if number in (errno.EFBIG, errno.ENOSPC, errno.EDQUOT):
             return "scratch"
-        if error.errno == errno.ENOMEM:
+        if number == errno.ENOMEM:
             return "memory"
-    if isinstance(error, RuntimeError) and text == "can't start new thread":
+    if is_a(error, RuntimeError) and text == "can't start new thread":
         return "processes"
     return None
+
+
+def name_of(kind: type) -> str:
+    "The qualified name of a class, whatever its metaclass says."
+    return str(_QUALNAME(kind))
+
+
+def args_of(error: BaseException) -> tuple[object, ...]:
+    return tuple(_ARGS(error))
+
+
+def system_of(error: BaseException) -> tuple[object, object, object]:
+    "An OSError's number, text and file name."
+    return _ERRNO(error), _STRERROR(error), _FILENAME(error)
 
 
 def text_of(error: BaseException) -> str:
@@ -50,9 +82,9 @@ _PID = re.compile(r"\b(pid)([ =:]+)[0-9]+", re.IGNORECASE)
 
 def describe(error: BaseException, scratch: str) -> str:
     """One line that names an exception, its text and the candidate's line; the same every time."""
-    name = type.__getattribute__(type(error), "__name__")
+    name = _NAME(type(error))
     text = text_of(error)
-    line = None if isinstance(error, SyntaxError) else line_of(error)
+    line = None if is_a(error, SyntaxError) else line_of(error)
     detail = str(name) + (f": {text}" if text else "")
     detail = _ADDRESS.sub("at 0x…", detail.replace(scratch, "<scratch>"))
     detail = _PID.sub(r"\1\2…", _PROC_PID.sub("/proc/…", detail))
@@ -62,8 +94,9 @@ def describe(error: BaseException, scratch: str) -> str:
 
 def line_of(error: BaseException) -> int | None:
     """The last line of the candidate's that an exception came through, here or over there."""
-    line = getattr(error, "_isograd_line", None)
-    traceback = error.__traceback__
+    given = _DICT(error).get("_isograd_line")
+    line = given if type(given) is int else None
+    traceback = _TRACEBACK(error)
     while traceback is not None:
         if traceback.tb_frame.f_code.co_filename == SOURCE:
             line = traceback.tb_lineno

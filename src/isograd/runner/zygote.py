@@ -5,6 +5,7 @@ SOCK_SEQPACKET pair with numbers and descriptors only::
 
     F mode    + [stdin, stdout, stderr, channel(, link)]   fork; answered with the new pid
     R pid                                                  kill and collect; answered with status
+    R 0                                                    collect what nobody forked; answered
 
 The mode says whether the fork starts a new interpreter (FRESH) and which uid it is to have
 (GRADER).
@@ -15,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import resource
 import socket
 import struct
 import sys
@@ -77,6 +79,8 @@ def serve(
     ``fresh`` is the command, the environment and the descriptor of the runner's sources with
     which a new interpreter is started.
     """
+    forked: set[int] = set()
+    ended: dict[int, tuple[int, Any]] = {}
     while True:
         message, fds, _, _ = socket.recv_fds(control, REQUEST.size, 5)
         if not message:
@@ -88,11 +92,26 @@ def serve(
                 _become_child(number, fds, fresh, uid)
             for fd in fds:
                 os.close(fd)
+            forked.add(pid)
             control.send(REQUEST.pack(b"P", pid))
         else:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(number, 9)
-            _, status, usage = os.wait4(number, 0)
+            if number:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(number, 9)
+            # Not that child alone: threads that it made us trace, and processes that it made
+            # our children, have to be collected before it can be, or at all.
+            while number not in ended:
+                try:
+                    pid, status, usage = os.wait4(-1, 0 if number else os.WNOHANG)
+                except ChildProcessError:
+                    pid = 0
+                if pid in forked and not os.WIFSTOPPED(status):
+                    ended[pid] = status, usage
+                    forked.discard(pid)
+                elif pid == 0:
+                    break
+            nothing = 0, resource.getrusage(resource.RUSAGE_SELF)
+            status, usage = ended.pop(number, nothing)
             control.send(ENDED.pack(status, usage.ru_utime, usage.ru_stime, usage.ru_maxrss))
 
 

@@ -47,7 +47,7 @@ CEILING = Limits(
     scratch_files=32_768,
     file_mb=512,
     open_files=4_096,
-    output_bytes=64 << 20,
+    output_bytes=32 << 20,
 )
 """What one job may ask for at most, unless a sandbox is made with another ceiling."""
 
@@ -276,6 +276,7 @@ class Sandbox(ABC):
             "scratch_files",
             "file_mb",
             "open_files",
+            "output_bytes",
         ):
             asked, most = getattr(limits, name), getattr(self._ceiling, name)
             if asked > most:
