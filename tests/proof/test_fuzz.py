@@ -16,7 +16,7 @@ from conftest import MAKERS
 from isograd import Assertions, Job, Limits, Program, Sandbox, SubprocessSandbox
 from isograd.contract import Checks
 from isograd.parity import Parity, compare
-from isograd.sandbox.base import CONTROL
+from isograd.sandbox.base import control_job
 
 JOBS = int(os.environ.get("ISOGRAD_FUZZ_JOBS", "2000"))
 SMALL = Limits(
@@ -222,7 +222,7 @@ def test_a_lane_outlives_all_fuzz(grading: str) -> None:
             assert result.measurement.retries == 0, job
             codes[result.envelope.exit_code.value] += 1
             lanes.add(sandbox._lane)
-        assert sandbox.run(CONTROL).exit_code == "pass"
+        assert sandbox.run(control_job()).exit_code == "pass"
     print("\n", grading, dict(codes))
     assert len(lanes) == 1
     assert {"pass", "assertion_fail", "syntax_error", "error"} <= set(codes)

@@ -28,7 +28,7 @@ from isograd import (
     SubprocessSandbox,
 )
 from isograd.runner import wire
-from isograd.sandbox.base import CONTROL, StreamLost
+from isograd.sandbox.base import StreamLost, control_job
 
 PASS = Envelope(exit_code=ExitCode.PASS, score=1.0, passed=1, total=1, per_assertion=(True,))
 KILLER = Job(code="kill()", checks=Assertions(["x"]))
@@ -402,7 +402,7 @@ def test_running_code_here_needs_leave(monkeypatch: pytest.MonkeyPatch) -> None:
         SubprocessSandbox()
     monkeypatch.setenv("ISOGRAD_ALLOW_CODE_EXEC", "1")
     with SubprocessSandbox() as sandbox:
-        assert sandbox.run(CONTROL).exit_code == "pass"
+        assert sandbox.run(control_job()).exit_code == "pass"
 
 
 def test_a_lane_is_used_again(

@@ -116,7 +116,7 @@ class Table:
             items = value if kind is not _ITEMS else [tuple(pair) for pair in value]
             return [_SEQUENCES[kind], [refer(item) for item in items]]
         if kind in _MAPPINGS:
-            return [_MAPPINGS[kind], [[refer(k), refer(v)] for k, v in dict.items(value)]]
+            return [_MAPPINGS[kind], [[refer(k), refer(v)] for k, v in value.items()]]
         if kind is int:
             return ["i", hex(value)]
         if kind is bytes or kind is bytearray:
@@ -137,7 +137,7 @@ class Table:
             return ["q", refer(value.numerator), refer(value.denominator)]
         if (node := _time_node(value, kind)) is not None:
             return node
-        if isinstance(value, type) and type(value) is type and value in _TYPE_NAMES:
+        if isinstance(value, type) and value in _TYPE_NAMES:
             return ["t", _TYPE_NAMES[value]]
         for name, singleton in _SINGLETONS.items():
             if value is singleton:
@@ -328,10 +328,7 @@ def fill(target: Any, node: list[Any], value: Callable[[Any], Any]) -> None:
         pairs = [(value(k), value(v)) for k, v in node[1]]
         target.clear()
         for key, item in pairs:
-            dict.__setitem__(target, key, item)
-        if kind == "O":
-            for key, _ in pairs:
-                target.move_to_end(key)
+            target[key] = item
         if kind == "E":
             target.default_factory = value(node[2])
     else:
@@ -353,7 +350,7 @@ def snapshot(value: Any) -> Any:
         return None
     if kind is bytearray:
         return bytes(value)
-    return list(dict.items(value)) if isinstance(value, dict) else list(value)
+    return list(value.items()) if isinstance(value, dict) else list(value)
 
 
 def unchanged(value: Any, before: Any) -> bool:

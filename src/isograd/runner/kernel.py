@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 _PR_SET_PDEATHSIG = 1
+_PR_GET_PDEATHSIG = 2
 _PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_SECCOMP = 22
@@ -197,6 +198,8 @@ def acting_as(uid: int | None) -> Iterator[None]:
     if uid is None:
         yield
         return
+    ends_with_parent = ctypes.c_int()
+    _prctl(_PR_GET_PDEATHSIG, ctypes.addressof(ends_with_parent), 0, 0, 0)
     os.setresgid(uid, uid, 0)
     os.setresuid(uid, uid, 0)
     try:
@@ -204,6 +207,7 @@ def acting_as(uid: int | None) -> Iterator[None]:
     finally:
         os.setresuid(0, 0, 0)
         os.setresgid(0, 0, 0)
+        _control(_PR_SET_PDEATHSIG, ends_with_parent.value)  # another uid has cleared it
 
 
 def in_own_user_namespace() -> bool:
@@ -292,11 +296,13 @@ def stat_fields(pid: int) -> list[str]:
 def unbacked_bytes(pid: int) -> int:
     """Resident memory of a process that no file on a disk backs; 0 if it is gone."""
     found = 0
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
-            for line in file:
-                if line.startswith(("RssAnon:", "RssShmem:")):
-                    found += int(line.split()[1]) << 10
+    with (
+        contextlib.suppress(OSError, ValueError, IndexError),
+        open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file,
+    ):
+        for line in file:
+            if line.startswith(("RssAnon:", "RssShmem:")):
+                found += int(line.split()[1]) << 10
     return found
 
 

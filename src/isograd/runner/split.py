@@ -531,13 +531,30 @@ class GraderEnd(End):
             kind, text = RuntimeError, f"{name}: {text}" if text else name
         if own and type(own[0]) is int:
             kind = self._exception_class(own[0], kind.__name__, str(own[1]))
-        error: BaseException = kind.__new__(kind)
-        error.args = (text,) if text else ()
+        error = _saying(kind, text)
         if isinstance(error, OSError) and system and type(system[0]) is int:
             error.errno, error.strerror, error.filename = system
         if type(line) is int:
             error._isograd_line = line  # type: ignore[attr-defined]
         return error
+
+
+def _saying(kind: Any, text: str) -> BaseException:
+    """An exception of that class with that text, whatever the class makes of its arguments."""
+
+    def make(kind: Any) -> BaseException:
+        inside = (text, [Exception()]) if issubclass(kind, ExceptionGroup) else ()
+        error: BaseException = kind.__new__(kind, *inside)
+        error.args = (text,) if text else ()
+        if isinstance(error, SyntaxError):
+            error.msg = text
+        return error
+
+    error = make(kind)
+    if str(error) == text or isinstance(error, KeyError | OSError):
+        return error
+    fields = {"__str__": lambda self: text, "__module__": kind.__module__}
+    return make(type(kind.__name__, (kind,), fields))
 
 
 def _number(proxy: Any) -> int:

@@ -1,4 +1,4 @@
-"""Frames: a 4-byte big-endian length, then that many bytes of ASCII JSON.
+"""Frames: a 4-byte big-endian length, then that many bytes of JSON.
 
 The same frames go between host and supervisor and between supervisor and children.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 _HEADER = struct.Struct(">I")
 # Taken now: a candidate may change the json module of its process later.
-_encode = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _decode = json.JSONDecoder().decode
 MAX_FRAME = 256 * 1024 * 1024
 
@@ -23,8 +23,8 @@ class Malformed(Exception):
 
 
 def pack(message: dict[str, Any]) -> bytes:
-    """One message as a frame. ASCII, so that lone surrogates travel as escapes."""
-    body = _encode(message).encode("ascii")
+    """One message as a frame. Surrogates as they are: two escapes would come out as one."""
+    body = _encode(message).encode("utf-8", "surrogatepass")
     return _HEADER.pack(len(body)) + body
 
 
@@ -51,7 +51,7 @@ class Reader:
         body = bytes(buffer[4 : 4 + size])
         del buffer[: 4 + size]
         try:
-            message = _decode(body.decode("ascii"))
+            message = _decode(body.decode("utf-8", "surrogatepass"))
         except (ValueError, RecursionError) as error:
             raise Malformed("a frame that is not JSON") from error
         if not isinstance(message, dict):

@@ -80,13 +80,20 @@ class StreamLost(Exception):
 class LaneDied(Exception):
     """A lane ended, fell silent or answered nonsense while it had a job."""
 
-    def __init__(self, why: str, *, started: bool) -> None:
+    def __init__(self, why: str, *, started: bool, lived_s: float = 0.0) -> None:
         super().__init__(why)
         self.started = started
+        self.lived_s = lived_s
+        """Seconds that the lane lived after it had started the candidate."""
 
 
-CONTROL = Job(code="def one():\n    return 1\n", checks=Assertions(["one() == 1"]))
-"""A job that passes on any lane that works."""
+def control_job(lives_s: float = 0.0) -> Job:
+    """A job that passes on any lane that works, after ``lives_s`` seconds."""
+    return Job(
+        code=f"import time\ntime.sleep({lives_s!r})\ndef one():\n    return 1\n",
+        checks=Assertions(["one() == 1"]),
+        limits=Limits(timeout_s=lives_s + 10, timeout_ceiling_s=86_400),
+    )
 
 
 class Sandbox(ABC):
@@ -182,14 +189,16 @@ class Sandbox(ABC):
     def _put_to_trial(self, job: Job, death: LaneDied) -> Result:
         """Finds out whether the candidate kills lanes: alone, on fresh lanes, between controls."""
         died = 0
-        for turn, what in enumerate((CONTROL, job, CONTROL, job, CONTROL)):
+        # As exposed as the candidate was to whatever else may end a lane.
+        control = control_job(min(death.lived_s, 30.0))
+        for turn, what in enumerate((control, job, control, job, control)):
             self._drop_lane()
             try:
                 envelope, measurement = self._attempt(what)
             except LaneDied as again:
                 self._refuse_closed()
                 self._check_alive()
-                if what is CONTROL:
+                if what is control:
                     raise SandboxCrashed(f"lanes die whatever they run: {again}") from again
                 if not again.started:
                     raise SandboxCrashed(f"a lane died before the candidate: {again}") from again
@@ -242,13 +251,22 @@ class Sandbox(ABC):
         if self._lane is not None and self._lane.silent_s > IDLE_S * 0.7:
             self._drop_lane()
         if self._lane is None:
-            stream, config = self._open()
             try:
-                self._lane = _Lane(stream, self._config(config))
-            except BaseException:
-                stream.close()
-                raise
+                self._lane = self._new_lane()
+            except OSError as error:
+                raise SandboxUnavailable(
+                    f"this host cannot start a lane: {error}: give it what it lacks "
+                    "(ulimit -a lists this process's limits)"
+                ) from error
         return self._lane
+
+    def _new_lane(self) -> _Lane:
+        stream, config = self._open()
+        try:
+            return _Lane(stream, self._config(config))
+        except BaseException:
+            stream.close()
+            raise
 
     def _config(self, config: dict[str, Any]) -> dict[str, Any]:
         return {
@@ -363,16 +381,19 @@ class _Lane:
         self._send({"op": "job", "nonce": nonce, "job": job.to_wire()}, longest)
         deadline = time.monotonic() + longest
         started = False
+        begun = time.monotonic()
         while True:
             try:
                 answer = self._receive(deadline)
             except LaneDied as death:
-                raise LaneDied(str(death), started=started) from None
+                lived_s = time.monotonic() - begun if started else 0.0
+                raise LaneDied(str(death), started=started, lived_s=lived_s) from None
             op = answer.get("op")
             if answer.get("nonce") != nonce or (op == "started" and started):
                 raise LaneDied("an answer that nobody asked for", started=started)
             if op == "started":
                 started = True
+                begun = time.monotonic()
                 deadline = time.monotonic() + limits.timeout_s + GRACE_S
                 continue
             if op == "fault":

@@ -66,7 +66,7 @@ class BubblewrapSandbox(Sandbox):
                 walls += ["--cap-add", capability]
         else:
             walls = ["--unshare-all"]
-        walls += ["--die-with-parent", "--new-session", "--as-pid-1", "--hostname", "isograd"]
+        walls += ["--new-session", "--as-pid-1", "--hostname", "isograd"]
         for place in _SYSTEM:
             if os.path.islink(place):
                 walls += ["--symlink", os.readlink(place), place]

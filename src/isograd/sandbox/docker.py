@@ -9,6 +9,7 @@ process dies, the daemon closes the runner's stdin and the runner ends.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import secrets
@@ -208,6 +209,11 @@ def _unavailable(error: Exception) -> SandboxUnavailable:
     while (cause := causes[-1].__cause__ or causes[-1].__context__) and cause not in causes:
         causes.append(cause)
     text = " ".join(str(getattr(error, "explanation", None) or error).split())
+    if any(getattr(cause, "errno", None) in (errno.EMFILE, errno.ENFILE) for cause in causes):
+        return SandboxUnavailable(
+            "this process may open no more files: raise its limit (ulimit -n) "
+            "or use fewer --workers"
+        )
     if any(isinstance(cause, PermissionError) for cause in causes) or "Permission denied" in text:
         return SandboxUnavailable(
             f"no permission to talk to Docker at {where}: join its group "

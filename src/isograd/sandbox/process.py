@@ -107,9 +107,7 @@ class ProcessStream:
     def send(self, data: bytes, deadline: float) -> None:
         view = memoryview(data)
         while view:
-            left = deadline - time.monotonic()
-            if left <= 0 or not select.select([], [self._inlet], [], left)[1]:
-                raise TimeoutError
+            _wait_for(self._inlet, select.POLLOUT, deadline)
             try:
                 view = view[os.write(self._inlet, view) :]
             except BlockingIOError:
@@ -118,9 +116,7 @@ class ProcessStream:
                 raise StreamLost("the runner's process is gone") from error
 
     def receive(self, deadline: float) -> bytes:
-        left = deadline - time.monotonic()
-        if left <= 0 or not select.select([self._outlet], [], [], left)[0]:
-            raise TimeoutError
+        _wait_for(self._outlet, select.POLLIN, deadline)
         data = os.read(self._outlet, 1 << 20)
         if not data:
             raise StreamLost("the runner's process ended")
@@ -150,3 +146,12 @@ class ProcessStream:
         self._errors.close()
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
+
+
+def _wait_for(fd: int, what: int, deadline: float) -> None:
+    """Until ``fd`` is ready, whatever its number is: select knows none above 1,023."""
+    ready = select.poll()
+    ready.register(fd, what)
+    left = deadline - time.monotonic()
+    if left <= 0 or not ready.poll(left * 1000):
+        raise TimeoutError
