@@ -26,7 +26,6 @@ import platform
 import py_compile
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tarfile
@@ -37,8 +36,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
+from isograd.daemon import connect, unavailable
 from isograd.errors import InputError, SandboxUnavailable
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def present(tag: str, client: docker.DockerClient) -> BuiltImage | None:
     except ImageNotFound:
         return None
     except (DockerException, OSError) as error:
-        _daemon_failed(error)
+        raise unavailable(error) from error
 
 
 def build(
@@ -102,7 +102,7 @@ def build(
     if from_host and base:
         raise InputError("--from-host takes this host's Python: leave --base out")
     tag = tag or default_tag(with_=with_)
-    client, ours = (client, False) if client is not None else (_connect(), True)
+    client, ours = (client, False) if client is not None else (connect(600), True)
     try:
         before = present(tag, client)
         with _packages(with_, portable=not from_host, client=client, log=log) as packages:
@@ -118,7 +118,7 @@ def build(
         log(f"{image.tag} {image.id}")
         return image
     except (DockerException, RequestException) as error:
-        _daemon_failed(error)
+        raise unavailable(error) from error
     except OSError as error:
         raise SandboxUnavailable(
             f"the image cannot be assembled: {error}; if it is room that lacks, set TMPDIR"
@@ -129,33 +129,6 @@ def build(
 
 
 # -- the daemon ------------------------------------------------------------------------------
-
-
-def _connect() -> docker.DockerClient:
-    import docker
-    from docker.errors import DockerException
-
-    host = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
-    try:
-        if host.startswith("unix://"):  # asked first: docker's own failed attempt leaks a socket
-            with socket.socket(socket.AF_UNIX) as knock:
-                knock.connect(host.removeprefix("unix://"))
-        return docker.from_env(timeout=600)
-    except (DockerException, OSError) as error:
-        _daemon_failed(error)
-
-
-def _daemon_failed(error: Exception) -> NoReturn:
-    why = _first_line(error)
-    if "ermission denied" in why:
-        raise SandboxUnavailable(
-            "this user may not use the Docker daemon: type `sudo usermod -aG docker $USER` and "
-            f"log in again, or set DOCKER_HOST to a rootless daemon ({why})"
-        ) from error
-    raise SandboxUnavailable(
-        f"Docker failed: {why}; type `docker info` to see whether a daemon answers, "
-        "and set DOCKER_HOST if it is not the default one"
-    ) from error
 
 
 def _first_line(error: Exception) -> str:

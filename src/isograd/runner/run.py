@@ -28,6 +28,9 @@ _SETUP_S = 20.0
 _KEPT_WHEN_KILLED = 2_048
 _EVENT_LIMIT = 64 * 1024
 _MIB = 1 << 20
+_MEMORY_SLACK_MB = 16
+"""One process comes close to the job's memory by its own limit, and is told with a MemoryError;
+what is in pages that it had from the zygote must not make the sum strike first."""
 
 
 class LaneBroken(Exception):
@@ -413,7 +416,7 @@ class Run:
         limits = self._limits
         if len(pids) > limits["processes"]:
             self.stop("error", "processes", f"more than {limits['processes']} processes")
-        elif self.lane.memory_of(pids) > limits["memory_mb"] * _MIB:
+        elif self.lane.memory_of(pids) > (limits["memory_mb"] + _MEMORY_SLACK_MB) * _MIB:
             self.stop("error", "memory", f"more than {limits['memory_mb']} MB of memory")
         else:
             self._look_at_scratch()

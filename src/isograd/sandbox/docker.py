@@ -9,9 +9,7 @@ process dies, the daemon closes the runner's stdin and the runner ends.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
-import re
 import secrets
 import socket
 import struct
@@ -19,6 +17,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from isograd.daemon import connect, unavailable
 from isograd.errors import SandboxUnavailable
 from isograd.images import default_tag
 from isograd.runner import boot
@@ -70,7 +69,7 @@ class DockerSandbox(Sandbox):
                 sweep(client)
             except Exception as error:
                 client.close()
-                raise _unavailable(error) from error
+                raise unavailable(error) from error
             self._client = client
         return self._client
 
@@ -96,7 +95,7 @@ class DockerSandbox(Sandbox):
                 "(with --from-host if no registry can be reached)"
             ) from None
         except Exception as error:
-            raise _unavailable(error) from error
+            raise unavailable(error) from error
         return stream, {
             "scratch": _SCRATCH,
             "private": True,
@@ -169,27 +168,6 @@ class DockerSandbox(Sandbox):
             self._client = None
 
 
-def connect() -> docker.DockerClient:
-    """A client of the daemon that the environment names. Raises SandboxUnavailable."""
-    import docker
-
-    host = os.environ.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
-    try:
-        if host.startswith("unix://"):  # asked first: docker's own failed attempt leaks a socket
-            with socket.socket(socket.AF_UNIX) as knock:
-                knock.settimeout(_API_TIMEOUT_S)
-                knock.connect(host.removeprefix("unix://"))
-        client = docker.from_env(timeout=_API_TIMEOUT_S)
-        try:
-            client.ping()
-        except BaseException:
-            client.close()
-            raise
-    except Exception as error:
-        raise _unavailable(error) from error
-    return client
-
-
 def sweep(client: docker.DockerClient) -> None:
     """Removes our containers that are not running; one that runs may be somebody else's."""
     for status in ("created", "exited", "dead"):
@@ -198,55 +176,6 @@ def sweep(client: docker.DockerClient) -> None:
                 continue
             with contextlib.suppress(Exception):
                 client.api.remove_container(found["Id"], v=True)
-
-
-def _unavailable(error: Exception) -> SandboxUnavailable:
-    """What a failed call to the daemon means, and what to type next."""
-    if isinstance(error, SandboxUnavailable):
-        return error
-    where = os.environ.get("DOCKER_HOST") or "the default socket"
-    causes: list[BaseException] = [error]
-    while (cause := causes[-1].__cause__ or causes[-1].__context__) and cause not in causes:
-        causes.append(cause)
-    text = " ".join(str(getattr(error, "explanation", None) or error).split())
-    if any(getattr(cause, "errno", None) in (errno.EMFILE, errno.ENFILE) for cause in causes):
-        return SandboxUnavailable(
-            "this process may open no more files: raise its limit (ulimit -n) "
-            "or use fewer --workers"
-        )
-    if any(isinstance(cause, PermissionError) for cause in causes) or "Permission denied" in text:
-        return SandboxUnavailable(
-            f"no permission to talk to Docker at {where}: join its group "
-            "(sudo usermod -aG docker $USER, then log in again) or use --sandbox subprocess"
-        )
-    if any(isinstance(cause, FileNotFoundError | ConnectionError) for cause in causes) or (
-        "Connection refused" in text or "Connection aborted" in text
-    ):
-        return SandboxUnavailable(
-            f"no Docker daemon answers at {where}: start it (sudo systemctl start docker), "
-            "set DOCKER_HOST, or use --sandbox subprocess"
-        )
-    if any(isinstance(cause, TimeoutError) for cause in causes) or "Read timed out" in text:
-        return SandboxUnavailable(
-            f"Docker at {where} did not answer within {_API_TIMEOUT_S} s: "
-            "use fewer --workers, or restart it (sudo systemctl restart docker)"
-        )
-    if "python3" in text and ("executable file not found" in text or "no such file" in text):
-        return SandboxUnavailable(
-            f"the image has no python3 on its PATH ({text[:200]}): type: isograd image build"
-        )
-    if "exec format error" in text:
-        return SandboxUnavailable(
-            f"the image is for another processor ({text[:200]}): type: isograd image build"
-        )
-    if re.search(r"unknown (or invalid )?runtime|runtime .*not found", text, re.IGNORECASE):
-        return SandboxUnavailable(
-            f"the daemon at {where} does not know that runtime ({text[:200]}): "
-            "leave out --runtime, or register it with the daemon"
-        )
-    return SandboxUnavailable(
-        f"Docker at {where}: {text[:400]}: type: isograd doctor --sandbox docker"
-    )
 
 
 class _ContainerStream:
