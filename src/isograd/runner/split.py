@@ -270,7 +270,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
         name: getattr(operator, name)
         for name in (
             "getitem setitem delitem contains eq ne lt le gt ge add sub mul matmul truediv floordiv"
-            " mod lshift rshift and_ or_ xor neg pos invert index iadd isub imul"
+            " mod lshift rshift and_ or_ xor neg pos invert index"
         ).split()
     },
 }

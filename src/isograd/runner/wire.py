@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import struct
 from typing import Any
 
@@ -83,7 +82,3 @@ def write_all(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
-
-
-def send_message(channel: socket.socket, message: dict[str, Any]) -> None:
-    channel.sendall(pack(message))
