@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import random
 
 import pytest
@@ -62,15 +63,19 @@ def test_random_bytes_are_never_anything_else() -> None:
     assert outcomes <= {type(None), dict, wire.Malformed} and wire.Malformed in outcomes
 
 
-def test_read_message_reads_one_message_and_no_more() -> None:
-    """What follows a message stays in the pipe."""
+def test_an_order_arrives_as_it_was_given_however_large() -> None:
+    """Surrogates too, which JSON would not keep; half an order is none."""
     reading, writing = os.pipe()
+    order = {"code": "\ud800" + "x" * 300_000, "limits": [(1, 2, 3)], "known": b"\x00"}
+    packed = wire.pack_order(order)
     try:
-        wire.write_all(writing, wire.pack({"a": 1}) + b"rest")
-        assert wire.read_message(reading) == {"a": 1}
-        assert os.read(reading, 10) == b"rest"
+        thread = threading.Thread(target=wire.write_all, args=(writing, packed))
+        thread.start()
+        assert wire.read_order(reading) == order
+        thread.join()
+        os.write(writing, packed[:100])
         os.close(writing)
         with pytest.raises(EOFError):
-            wire.read_message(reading)
+            wire.read_order(reading)
     finally:
         os.close(reading)

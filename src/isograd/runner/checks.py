@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import builtins
+import marshal
 import sys
+from collections.abc import Callable
 from types import CodeType
 from typing import Any
 
@@ -15,22 +17,147 @@ class NotACheck(Exception):
     """The text cannot fail, so it checks nothing."""
 
 
-class Compiled:
-    """One check, ready to run: statements, then perhaps an expression whose truth counts."""
+Check = Callable[[dict[str, Any]], bool]
+Compiled = tuple[CodeType | None, CodeType | None, bool]
+"""One check: statements, then perhaps an expression, and whether None is no truth."""
 
-    def __init__(self, body: CodeType | None, value: CodeType | None, needs_truth: bool) -> None:
-        self._body = body
-        self._value = value
-        self._needs_truth = needs_truth
 
-    def holds(self, namespace: dict[str, Any]) -> bool:
-        """Runs the check. What it raises, it raises."""
-        if self._body is not None:
-            exec(self._body, namespace)
-        if self._value is None:
-            return True
-        value = eval(self._value, namespace)
-        return True if value is None and not self._needs_truth else bool(value)
+class Prepared:
+    """The checks of a job, compiled, and what can be said of them without a candidate.
+
+    ``packed`` is the same as bytes, from which ``Prepared`` makes it anew; None if some of it is
+    no Python. ``classes`` and ``modules`` are the names of classes that the checks test and of
+    standard modules that they use.
+    """
+
+    def __init__(self, packed: bytes) -> None:
+        self.packed: bytes | None = packed
+        self._take(*marshal.loads(packed))
+
+    def _take(
+        self,
+        codes: list[Any],
+        setup: Any,
+        entry_point: str | None,
+        classes: frozenset[str],
+        modules: frozenset[str],
+        prompt: list[CodeType],
+    ) -> None:
+        self._codes = codes
+        self._setup = setup
+        self.entry_point = entry_point
+        self.classes = classes
+        self.modules = modules
+        self._prompt = prompt
+
+    @classmethod
+    def of(cls, *parts: Any) -> Prepared:
+        """Prepared checks, as they come out of their bytes: the same the first time and later."""
+        try:
+            return cls(marshal.dumps(parts))
+        except ValueError:  # an exception: a check that is no Python
+            prepared = cls.__new__(cls)
+            prepared.packed = None
+            prepared._take(*parts)
+            return prepared
+
+    def ready(self, base: dict[str, Any], entry: Callable[[str], Any]) -> list[Check]:
+        """The checks as functions of a namespace that is a copy of ``base``.
+
+        ``entry`` gives the candidate's function of a name. The setup runs now, into ``base``.
+        """
+        failed: list[BaseException] = []
+        try:
+            if isinstance(self._setup, Exception):
+                raise self._setup
+            if self._setup is not None:
+                exec(self._setup, base)
+        except BaseException as error:
+            failed.append(error)
+
+        def one(code: Any) -> Check:
+            def check(namespace: dict[str, Any]) -> bool:
+                for error in failed:
+                    raise error
+                if isinstance(code, Exception):
+                    raise code
+                if isinstance(code, CodeType):
+                    exec(code, namespace)
+                    function = namespace["check"]
+                    function(entry(str(self.entry_point)))
+                    return True
+                body, value, needs_truth = code
+                if body is not None:
+                    exec(body, namespace)
+                if value is None:
+                    return True
+                found = eval(value, namespace)
+                return True if found is None and not needs_truth else bool(found)
+
+            return check
+
+        return [one(code) for code in self._codes]
+
+    def load_prompt(self) -> dict[str, Any]:
+        """What the prompt defines, loaded here."""
+        namespace: dict[str, Any] = {"__name__": "prompt"}
+        for code in self._prompt:
+            try:
+                exec(code, namespace)
+            except Exception:
+                continue
+            return namespace
+        return namespace
+
+
+def prepare(given: dict[str, Any], entry_point: str | None, prompt: str) -> Prepared:
+    """Compiles the checks of a job, without its candidate. Raises NotACheck."""
+    if given["kind"] == "program":
+        sources, setup = [given["source"]], None
+        codes = [_compiled(compile_program, given["source"], "test")]
+        entry_point = given["entry_point"]
+    else:
+        if not given["checks"]:
+            raise NotACheck("there are no checks")
+        sources, helpers = [*given["checks"], given["setup"]], given["setup"]
+        codes = []
+        for number, source in enumerate(given["checks"], 1):
+            try:
+                codes.append(
+                    _compiled(
+                        lambda source, name: compile_check(source, name, helpers),
+                        source,
+                        f"check {number}",
+                    )
+                )
+            except NotACheck as error:
+                raise NotACheck(f"check {number} is no check: {error}") from None
+        setup = _compiled(_compile, helpers, "setup")
+    # A prompt that ends in a bare header gets a body.
+    loaders = [_compiled(_compile, text, "prompt") for text in (prompt, prompt + "\n    pass\n")]
+    return Prepared.of(
+        codes,
+        setup,
+        entry_point,
+        classes_named(sources, prompt),
+        modules_named(sources),
+        [code for code in loaders if isinstance(code, CodeType)],
+    )
+
+
+def _compile(source: str, filename: str) -> CodeType:
+    code: CodeType = compile(source, filename, "exec", dont_inherit=True)
+    return code
+
+
+def _compiled(compiler: Callable[[str, str], Any], source: str, filename: str) -> Any:
+    """What a compiler gives, or the exception that it raises: such a check raises it."""
+    try:
+        return compiler(source.removeprefix("\ufeff"), filename)
+    except NotACheck:
+        raise
+    except Exception as error:
+        return error
 
 
 def compile_check(source: str, filename: str, helpers: str = "") -> Compiled:
@@ -47,13 +174,13 @@ def compile_check(source: str, filename: str, helpers: str = "") -> Compiled:
         tree.body = [_as_assertion(statement) for statement in tree.body]
     last = tree.body[-1]
     if not isinstance(last, ast.Expr):
-        return Compiled(compile(tree, filename, "exec", dont_inherit=True), None, False)
+        return compile(tree, filename, "exec", dont_inherit=True), None, False
     body = None
     if len(tree.body) > 1:
         first = ast.Module(tree.body[:-1], tree.type_ignores)
         body = compile(first, filename, "exec", dont_inherit=True)
     value = compile(ast.Expression(last.value), filename, "eval", dont_inherit=True)
-    return Compiled(body, value, body is None or _asks_candidate(last.value, tree, helpers))
+    return body, value, body is None or _asks_candidate(last.value, tree, helpers)
 
 
 def _asks_candidate(value: ast.expr, check: ast.Module, helpers: str) -> bool:

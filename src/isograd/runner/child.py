@@ -8,9 +8,9 @@ there.
 
 from __future__ import annotations
 
+import base64
 import builtins
 import contextlib
-import functools
 import io
 import mmap
 import os
@@ -27,6 +27,9 @@ CHANNEL, LINK, SOURCES, RULES = 3, 4, 5, 40
 
 ruleset: int | None = None
 """Landlock's ruleset for this lane's children, made by the zygote."""
+size = 0
+"""The size of a child at its start in bytes, found by the zygote."""
+_LARGEST_KEPT = 256 << 10
 _LEAVING = (SystemExit, KeyboardInterrupt, GeneratorExit)
 
 REASONS = (
@@ -66,7 +69,7 @@ def main(own_uid: int | None) -> None:
 
 
 def _run(own_uid: int | None) -> None:
-    job = wire.read_message(CHANNEL)
+    job = wire.read_order(CHANNEL)
     key = job["key"]
     leader = os.getpid()
     is_grader = job["role"] == "grader"
@@ -77,7 +80,7 @@ def _run(own_uid: int | None) -> None:
         wire.write_all(CHANNEL, wire.pack({"key": key, "event": event, **fields}))
 
     try:
-        kernel.limit_this_process(job["limits"], count_processes=job["count_processes"])
+        kernel.limit_this_process(job["limits"], size)
         kernel.become(own_uid, group=own_uid - 1 if own_uid and is_grader else own_uid)
         kernel.die_with_parent()
         if ruleset is not None:
@@ -118,15 +121,12 @@ def look_ordinary() -> None:
 
 
 Send = Callable[..., None]
-Check = Callable[[dict[str, Any]], bool]
 
 
 def _shared(job: dict[str, Any], send: Send) -> None:
     """Shared grading: candidate and checks in this process."""
-    try:
-        ready = _compile_checks(job["checks"])
-    except checks.NotACheck as error:
-        send("end", exit_code="error", reason="no_checks", detail=str(error))
+    prepared = _prepare_checks(job, send)
+    if prepared is None:
         return
     module = _load(job, send)
     if module is None:
@@ -139,7 +139,7 @@ def _shared(job: dict[str, Any], send: Send) -> None:
         return found[name]
 
     base: dict[str, Any] = {"__builtins__": checks.Scope(found), "__name__": "checks"}
-    left = _run_checks(ready(base, entry_point), base, send, job["scratch"])
+    left = _run_checks(prepared.ready(base, entry_point), base, send, job["scratch"])
     _flush()
     _say_end(send, left)
 
@@ -154,37 +154,46 @@ def _candidate(job: dict[str, Any], send: Send) -> None:
 def _grader(job: dict[str, Any], send: Send) -> None:
     """Split grading, the grader's side: holds the checks and runs them on what crosses."""
     denylist.open_to_all()
-    given, entry_point = job["checks"], job["entry_point"]
-    try:
-        ready = _compile_checks(given)
-    except checks.NotACheck as error:
-        send("end", exit_code="error", reason="no_checks", detail=str(error))
+    prepared = _prepare_checks(job, send)
+    if prepared is None:
         return
-    prompt = split.load_prompt(job["prompt"])
-    sources = (
-        [given["source"]] if given["kind"] == "program" else [*given["checks"], given["setup"]]
-    )
-    end = split.GraderEnd(LINK, checks.classes_named(sources, job["prompt"]))
-    scope = split.SplitScope(
-        end, given.get("entry_point", entry_point), prompt, checks.modules_named(sources)
-    )
+    end = split.GraderEnd(LINK, prepared.classes)
+    scope = split.SplitScope(end, prepared)
     base: dict[str, Any] = {"__builtins__": scope, "__name__": "checks"}
     send("ready")
-    wire.read_message(CHANNEL)
-    left = _run_checks(ready(base, scope.entry_point), base, send, job["scratch"], end)
+    wire.read_order(CHANNEL)
+    ready = prepared.ready(base, scope.entry_point)
+    left = _run_checks(ready, base, send, job["scratch"], end)
     _say_end(send, left)
+
+
+def _prepare_checks(job: dict[str, Any], send: Send) -> checks.Prepared | None:
+    """The checks, ready before there is a candidate; None, and the end is said, if there are none.
+
+    What it took to get there is offered to the supervisor, for the next job with these checks.
+    """
+    if job["prepared"]:
+        return checks.Prepared(job["prepared"])
+    try:
+        prepared = checks.prepare(job["checks"], job["entry_point"], job["prompt"])
+    except checks.NotACheck as error:
+        send("end", exit_code="error", reason="no_checks", detail=str(error))
+        return None
+    if prepared.packed is not None and len(prepared.packed) <= _LARGEST_KEPT:
+        send("prepared", packed=base64.b64encode(prepared.packed).decode("ascii"))
+    return prepared
 
 
 def _load(job: dict[str, Any], send: Send) -> types.ModuleType | None:
     """Compiles and runs the candidate's program; None, and the end is said, if that fails."""
     scratch = job["scratch"]
     denylist.install(job["denylist"])
-    reserve = _Reserve()
+    _reserve.take()
     send("started")
     try:
         code = compile(job["code"].removeprefix("\ufeff"), SOURCE, "exec", dont_inherit=True)
     except BaseException as error:
-        reserve.release()
+        _reserve.release()
         reason = "memory" if is_a(error, MemoryError) else None
         send("end", exit_code="syntax_error", reason=reason, detail=describe(error, scratch))
         return None
@@ -192,18 +201,17 @@ def _load(job: dict[str, Any], send: Send) -> types.ModuleType | None:
     try:
         exec(code, module.__dict__)
     except BaseException as error:
-        reserve.release()
+        _reserve.release()
         reason = "early_exit" if is_a(error, *_LEAVING) else reason_of(error) or "raised"
         _flush()
         send("end", exit_code="error", reason=reason, detail=describe(error, scratch))
         return None
-    reserve.release()
     send("loaded")
     return module
 
 
 def _run_checks(
-    ready: list[Check],
+    ready: list[checks.Check],
     base: dict[str, Any],
     send: Send,
     scratch: str,
@@ -211,17 +219,16 @@ def _run_checks(
 ) -> str | None:
     """Runs the checks one by one; the first that the candidate left by raising SystemExit."""
     denylist.friends.append(base)
-    reserve = _Reserve()
     left: str | None = None
     for number, check in enumerate(ready, 1):
-        reserve.take()
+        _reserve.take()
         held, reason, detail = False, None, "false"
         namespace = dict(base)
         denylist.friends.append(namespace)
         try:
             held = check(namespace)
         except BaseException as error:
-            reserve.release()
+            _reserve.release()
             reason, detail = reason_of(error), describe(error, scratch)
             if is_a(error, *_LEAVING):
                 left = left or f"check {number}: {detail}"
@@ -262,12 +269,11 @@ class _Reserve:
 
     def __init__(self) -> None:
         self._held: mmap.mmap | None = None
-        self.take()
 
     def take(self) -> None:
         if self._held is None:
             with contextlib.suppress(OSError, MemoryError):
-                self._held = mmap.mmap(-1, 4 << 20)
+                self._held = mmap.mmap(-1, 4 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
     def release(self) -> None:
         if self._held is not None:
@@ -275,79 +281,7 @@ class _Reserve:
             self._held = None
 
 
-def _compile_checks(given: dict[str, Any]) -> Callable[..., list[Check]]:
-    """Compiles the checks before the candidate runs; gives what makes them ready afterwards.
-
-    A check that is no Python is a check that raises.
-    """
-    if given["kind"] == "program":
-        program: Any = _compiled(checks.compile_program, given["source"], "test")
-        entry_point = given["entry_point"]
-
-        def ready(base: dict[str, Any], entry: Callable[[str], Any]) -> list[Check]:
-            def check(namespace: dict[str, Any]) -> bool:
-                if isinstance(program, Exception):
-                    raise program
-                exec(program, namespace)
-                function = namespace["check"]
-                function(entry(entry_point))
-                return True
-
-            return [check]
-
-        return ready
-
-    if not given["checks"]:
-        raise checks.NotACheck("there are no checks")
-    compiled: list[Any] = []
-    for number, source in enumerate(given["checks"], 1):
-        try:
-            compiled.append(
-                _compiled(
-                    functools.partial(checks.compile_check, helpers=given["setup"]),
-                    source,
-                    f"check {number}",
-                )
-            )
-        except checks.NotACheck as error:
-            raise checks.NotACheck(f"check {number} is no check: {error}") from None
-    setup: Any = _compiled(
-        lambda source, name: compile(source, name, "exec", dont_inherit=True),
-        given["setup"],
-        "setup",
-    )
-
-    def ready_assertions(base: dict[str, Any], entry: Callable[[str], Any]) -> list[Check]:
-        failed: list[BaseException] = []
-        try:
-            if isinstance(setup, Exception):
-                raise setup
-            exec(setup, base)
-        except BaseException as error:
-            failed.append(error)
-
-        def one(check: Any) -> Check:
-            def run(namespace: dict[str, Any]) -> bool:
-                for error in failed:
-                    raise error
-                if isinstance(check, Exception):
-                    raise check
-                return bool(check.holds(namespace))
-
-            return run
-
-        return [one(check) for check in compiled]
-
-    return ready_assertions
-
-
-def _compiled(compiler: Callable[[str, str], Any], source: str, filename: str) -> Any:
-    try:
-        return compiler(source.removeprefix("\ufeff"), filename)
-    except checks.NotACheck:
-        raise
-    except Exception as error:
-        return error
+_reserve = _Reserve()
 
 
 class _Source:

@@ -8,8 +8,11 @@ supervisor of its own, so the one cannot speak for the other.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import functools
+import hashlib
+import marshal
 import os
 import select
 import signal
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
 _TICK_S = 0.02
 _SETUP_S = 20.0
 _KEPT_WHEN_KILLED = 2_048
-_EVENT_LIMIT = 64 * 1024
+_EVENT_LIMIT = 1 << 20
 _MIB = 1 << 20
 _MEMORY_SLACK_MB = 16
 """One process comes close to the job's memory by its own limit, and is told with a MemoryError;
@@ -51,6 +54,7 @@ class Evidence:
     def __init__(self, total: int, grading: str) -> None:
         self._grading = grading
         self.ready = self.started = self.loaded = False
+        self.prepared: bytes | None = None
         self.results: list[bool | None] = [None] * total
         self.details: list[str] = [""] * total
         self.reasons: list[str | None] = [None] * total
@@ -64,6 +68,8 @@ class Evidence:
             raise ValueError("an event after the end")
         if kind == "started" and not self.started:
             self.started = True
+        elif kind == "prepared" and self._grading == "shared" and not self.started:
+            self.prepared = base64.b64decode(event["packed"])
         elif kind == "loaded" and self.started and not self.loaded:
             self.loaded = True
         elif kind == "end" and event["exit_code"] is not None and not self.loaded:
@@ -82,6 +88,8 @@ class Evidence:
             raise ValueError("an event after the end")
         if kind == "ready" and not self.ready:
             self.ready = True
+        elif kind == "prepared" and self._grading == "split" and not self.ready:
+            self.prepared = base64.b64decode(event["packed"])
         elif kind == "check" and self.loaded:
             index = event["number"] - 1
             if self.results.index(None) != index:
@@ -172,7 +180,7 @@ class _Child:
 
     def tell(self, message: dict[str, Any]) -> None:
         """Sends the child a message, as fast as it reads."""
-        self._outgoing += wire.pack(message)
+        self._outgoing += wire.pack_order(message)
         self._send_more()
 
     def _send_more(self) -> None:
@@ -310,27 +318,24 @@ class Run:
         """Sends each child its part: the candidate's never has a byte of a check."""
         job, lane = self._job, self.lane
         common = {
-            "limits": self._limits,
+            "limits": kernel.resource_limits(self._limits, count_processes=lane.counts_processes),
             "scratch": self._place,
-            "count_processes": lane.counts_processes,
         }
-        candidate = {**common, "code": job["code"], "denylist": job["denylist"]}
+        candidate = {
+            **common,
+            "key": self._candidate.key,
+            "code": job["code"],
+            "denylist": job["denylist"],
+        }
+        given = {name: job[name] for name in ("checks", "entry_point", "prompt")}
+        self._checks = hashlib.blake2b(marshal.dumps(given)).digest()
+        known = lane.prepared.get(self._checks)
+        graded = {**(given if known is None else {}), "prepared": known}
         if not self._split:
-            self._candidate.tell(
-                {**candidate, "role": "shared", "key": self._candidate.key, "checks": job["checks"]}
-            )
+            self._candidate.tell({**candidate, **graded, "role": "shared"})
             return
-        self._to_candidate = {**candidate, "role": "candidate", "key": self._candidate.key}
-        self._grader.tell(
-            {
-                **common,
-                "role": "grader",
-                "key": self._grader.key,
-                "checks": job["checks"],
-                "entry_point": job["entry_point"],
-                "prompt": job["prompt"],
-            }
-        )
+        self._to_candidate = {**candidate, "role": "candidate"}
+        self._grader.tell({**common, **graded, "key": self._grader.key, "role": "grader"})
 
     def _advance(self) -> None:
         """Moves a split job on: checks compiled, candidate loaded, checks released."""
@@ -435,6 +440,8 @@ class Run:
         """Ends every process of the job and gives the envelope."""
         lane, evidence = self.lane, self._evidence
         self._ended = time.monotonic()
+        if evidence.prepared is not None:
+            lane.prepared.keep(self._checks, evidence.prepared)
         if self._stop is None and evidence.started:
             self._look_at_scratch()
         statuses, cpu_s, peak = self._collect()

@@ -29,7 +29,7 @@ import types
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from . import codec, wire, words
+from . import checks, codec, wire, words
 
 _T = TypeVar("_T")
 
@@ -764,31 +764,26 @@ class SplitScope(dict[str, Any]):
     global of the candidate's.
     """
 
-    def __init__(
-        self,
-        end: GraderEnd,
-        entry_point: str | None,
-        prompt: dict[str, Any],
-        modules: frozenset[str],
-    ) -> None:
+    def __init__(self, end: GraderEnd, prepared: checks.Prepared) -> None:
         super().__init__(vars(builtins))
-        self._modules = modules
         self._end = end
-        self._entry_point = entry_point
-        self._prompt = prompt
+        self._prepared = prepared
+        self._prompt: dict[str, Any] | None = None
         self._found: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
-        if name == self._entry_point:
+        if name == self._prepared.entry_point:
             return self.entry_point(name)
         if dict.__contains__(self, name):
             return dict.__getitem__(self, name)
         found = self._end.look_up(name, as_handle=False)
+        if self._prompt is None:
+            self._prompt = self._prepared.load_prompt()
         if name in self._prompt:
             return self._prompt[name]
         if not found:
             raise KeyError(name)
-        if name in self._modules:
+        if name in self._prepared.modules:
             return _standard_module(name)
         if name in _JUDGES:
             return getattr(_standard_module(_JUDGES[name]), name)
@@ -815,15 +810,3 @@ def _standard_module(name: str) -> Any:
     if not known or root in ("antigravity", "this", "test", "idlelib", "turtledemo", "_isograd"):
         raise NameError(f"no module {name!r} for checks")
     return importlib.import_module(name)
-
-
-def load_prompt(source: str) -> dict[str, Any]:
-    """What a prompt defines, loaded here; a prompt that ends in a bare header gets a body."""
-    namespace: dict[str, Any] = {"__name__": "prompt"}
-    for text in (source, source + "\n    pass\n"):
-        try:
-            exec(compile(text, "prompt", "exec", dont_inherit=True), namespace)
-        except Exception:
-            continue
-        return namespace
-    return namespace

@@ -62,6 +62,7 @@ from .run import Evidence, LaneBroken, Run, UnfitToRun
 
 _SETUP_S = 20.0
 _CLEANUP_S = 1.0
+_CHECKS_KEPT = 8 << 20
 
 
 class HostGone(Exception):
@@ -135,6 +136,28 @@ def main(config: dict[str, Any], frame: bytes) -> NoReturn:
     os._exit(status)
 
 
+class Kept:
+    """What earlier jobs have worked out, by digest: at most so many bytes, the latest used."""
+
+    def __init__(self, room: int) -> None:
+        self._room = room
+        self._held: dict[bytes, bytes] = {}
+
+    def get(self, digest: bytes) -> bytes | None:
+        found = self._held.pop(digest, None)
+        if found is not None:
+            self._held[digest] = found
+        return found
+
+    def keep(self, digest: bytes, what: bytes) -> None:
+        if digest in self._held:
+            return
+        self._held[digest] = what
+        self._room -= len(what)
+        while self._room < 0:
+            self._room += len(self._held.pop(next(iter(self._held))))
+
+
 class Lane:
     """A zygote and the places that its children may write to."""
 
@@ -158,6 +181,7 @@ class Lane:
         self._private = bool(config["private"])
         self._places = ("/tmp", "/dev/shm") if self._private else (self._directory,)
         self._usage = scratch.Usage(self._places, self._private)
+        self.prepared = Kept(_CHECKS_KEPT)
         self.control, self._zygote = self._start_zygote(config, frame)
         self._ours = kernel.standing((os.getpid(), self._zygote))
         self._baseline = kernel.unbacked_bytes(self._zygote)

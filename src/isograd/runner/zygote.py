@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import random
 import resource
 import socket
 import struct
@@ -68,6 +69,7 @@ def prepare(config: dict[str, Any]) -> tuple[dict[str, str], bool]:
     child.look_ordinary()
     gc.collect()
     gc.freeze()
+    child.size = kernel.address_space()
     return versions, child.ruleset is not None
 
 
@@ -87,9 +89,10 @@ def serve(
             return
         kind, number = REQUEST.unpack(message)
         if kind == b"F":
-            pid = os.fork()
+            pid = kernel.fork()
             if pid == 0:
                 _become_child(number, fds, fresh, uid)
+            random.seed()  # each child has numbers of its own
             for fd in fds:
                 os.close(fd)
             forked.add(pid)
