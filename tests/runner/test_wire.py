@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import threading
 import random
+import threading
 
 import pytest
 

@@ -14,7 +14,7 @@ import socket
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import docker
 
@@ -81,7 +81,7 @@ class Observer:
         """What there is now."""
         containers = self._containers()
         return Seen(
-            processes=frozenset(self._processes(containers)),
+            processes=frozenset(_alike(list(self._processes(containers)))),
             containers=containers,
             scratch=frozenset(self._names(tempfile.gettempdir(), "isograd-")),
             shared_memory=frozenset(self._names("/dev/shm")),
@@ -146,6 +146,29 @@ class Observer:
                     owner = entry.stat(follow_symlinks=False).st_uid
                     if entry.name.startswith(prefix) or owner == self._uid:
                         yield f"{place}/{entry.name}"
+
+
+def _alike(processes: list[Process]) -> Iterator[Process]:
+    """The processes, those that the zygote has forked ahead without what tells them apart.
+
+    Each job has others. They are root's, as nothing of a candidate's ever is, and below the
+    zygote, which is below the supervisor.
+    """
+    pids = {process.pid: process for process in processes}
+    parents = {int(process.parent) for process in processes}
+    ahead = 0
+    for process in processes:
+        above = pids.get(int(process.parent))
+        if (
+            process.uids.split() == ["0"] * 4
+            and process.pid not in parents
+            and above is not None
+            and int(above.parent) in pids
+        ):
+            ahead += 1
+            yield replace(process, pid=-ahead, started="", descriptors=-1)
+        else:
+            yield process
 
 
 def _stats() -> Iterator[tuple[int, list[str]]]:

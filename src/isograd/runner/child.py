@@ -74,10 +74,16 @@ def _run(own_uid: int | None) -> None:
     leader = os.getpid()
     is_grader = job["role"] == "grader"
 
-    def send(event: str, **fields: Any) -> None:
+    held: list[bytes] = []
+
+    def send(event: str, *, hold: bool = False, **fields: Any) -> None:
+        """Sends an event; what is to be held goes with the next: each wakes the supervisor."""
         if os.getpid() != leader:
             os._exit(0)  # a fork of the candidate's came back into the runner
-        wire.write_all(CHANNEL, wire.pack({"key": key, "event": event, **fields}))
+        held.append(wire.pack({"key": key, "event": event, **fields}))
+        if not hold:
+            wire.write_all(CHANNEL, b"".join(held))
+            held.clear()
 
     try:
         kernel.limit_this_process(job["limits"], size)
@@ -140,7 +146,6 @@ def _shared(job: dict[str, Any], send: Send) -> None:
 
     base: dict[str, Any] = {"__builtins__": checks.Scope(found), "__name__": "checks"}
     left = _run_checks(prepared.ready(base, entry_point), base, send, job["scratch"])
-    _flush()
     _say_end(send, left)
 
 
@@ -148,23 +153,27 @@ def _candidate(job: dict[str, Any], send: Send) -> None:
     """Split grading, the candidate's side: loads the program and answers for it."""
     module = _load(job, send)
     if module is not None:
+        _reserve.release()
         split.CandidateEnd(LINK, module, _flush).serve()
 
 
 def _grader(job: dict[str, Any], send: Send) -> None:
     """Split grading, the grader's side: holds the checks and runs them on what crosses."""
     denylist.open_to_all()
+    if job["prepared"]:
+        send("ready")  # there are checks, so the candidate may begin
     prepared = _prepare_checks(job, send)
     if prepared is None:
         return
+    if not job["prepared"]:
+        send("ready")
     end = split.GraderEnd(LINK, prepared.classes)
     scope = split.SplitScope(end, prepared)
     base: dict[str, Any] = {"__builtins__": scope, "__name__": "checks"}
-    send("ready")
-    wire.read_order(CHANNEL)
     ready = prepared.ready(base, scope.entry_point)
     left = _run_checks(ready, base, send, job["scratch"], end)
     _say_end(send, left)
+    signal.pause()  # the candidate may still be loading: how that ends is the supervisor's to see
 
 
 def _prepare_checks(job: dict[str, Any], send: Send) -> checks.Prepared | None:
@@ -206,7 +215,7 @@ def _load(job: dict[str, Any], send: Send) -> types.ModuleType | None:
         _flush()
         send("end", exit_code="error", reason=reason, detail=describe(error, scratch))
         return None
-    send("loaded")
+    send("loaded", hold=job["role"] == "shared")
     return module
 
 
@@ -217,7 +226,10 @@ def _run_checks(
     scratch: str,
     end: split.GraderEnd | None = None,
 ) -> str | None:
-    """Runs the checks one by one; the first that the candidate left by raising SystemExit."""
+    """Runs the checks one by one; the first that the candidate left by raising SystemExit.
+
+    What the last one says is held until the end is said.
+    """
     denylist.friends.append(base)
     left: str | None = None
     for number, check in enumerate(ready, 1):
@@ -246,7 +258,11 @@ def _run_checks(
                 )
                 signal.pause()
             left = left or f"check {number}: {end.left}"
-        send("check", number=number, held=held, reason=reason, detail="" if held else detail)
+        detail = "" if held else detail
+        if end is None:
+            _flush()
+        last = number == len(ready)
+        send("check", hold=last, number=number, held=held, reason=reason, detail=detail)
     return left
 
 

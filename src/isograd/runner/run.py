@@ -48,7 +48,9 @@ class Evidence:
     """What the children have shown so far.
 
     ``take`` has the events of who runs the candidate, ``take_result`` those of who runs the
-    checks. With shared grading that is the same child.
+    checks. With shared grading that is the same child. With split grading the checks begin while
+    the candidate loads, and what they say before it has loaded waits until then: a candidate
+    that does not load has no checks.
     """
 
     def __init__(self, total: int, grading: str) -> None:
@@ -60,6 +62,7 @@ class Evidence:
         self.reasons: list[str | None] = [None] * total
         self.stdout, self.stderr = bytearray(), bytearray()
         self.end: dict[str, Any] | None = None
+        self._early: list[dict[str, Any]] = []
 
     def take(self, event: dict[str, Any]) -> None:
         """Adds an event of the candidate's child. Raises ValueError if it cannot be true."""
@@ -72,6 +75,9 @@ class Evidence:
             self.prepared = base64.b64decode(event["packed"])
         elif kind == "loaded" and self.started and not self.loaded:
             self.loaded = True
+            early, self._early = self._early, []
+            for result in early:
+                self.take_result(result)
         elif kind == "end" and event["exit_code"] is not None and not self.loaded:
             if self.started and event["reason"] == "no_checks":
                 raise ValueError("the candidate speaks of checks")
@@ -84,12 +90,16 @@ class Evidence:
     def take_result(self, event: dict[str, Any]) -> None:
         """Adds an event of the child that runs the checks. Raises ValueError."""
         kind = event["event"]
+        if self.end is not None and self._grading == "split":
+            return  # the candidate's process has settled it meanwhile
         if self.end is not None:
             raise ValueError("an event after the end")
         if kind == "ready" and not self.ready:
             self.ready = True
         elif kind == "prepared" and self._grading == "split" and not self.ready:
             self.prepared = base64.b64decode(event["packed"])
+        elif self._grading == "split" and not self.loaded and event.get("reason") != "no_checks":
+            self._early.append(event)
         elif kind == "check" and self.loaded:
             index = event["number"] - 1
             if self.results.index(None) != index:
@@ -144,43 +154,89 @@ class Evidence:
         }
 
 
-class _Child:
+class Children:
+    """The processes of one job, forked before there is a job, and what leads to them.
+
+    The candidate's has pipes for its output; each has a channel of its own; with split grading
+    they have a link between them. Until it is given its order, each is a root's process that
+    nobody can reach (or, where there is one uid for all, is forked when the job is there).
+    """
+
+    def __init__(self, lane: Lane, split: bool) -> None:
+        self.split = split
+        self.opened = contextlib.ExitStack()
+        self.out, out = os.pipe()
+        self.err, err = os.pipe()
+        for fd in (self.out, self.err):
+            self.opened.callback(os.close, fd)
+            os.set_blocking(fd, False)
+        with contextlib.ExitStack() as handed:
+            handed.callback(os.close, out)
+            handed.callback(os.close, err)
+            # Opened for this job: the flags and locks of a shared one would outlive it.
+            stdin = os.open("/dev/null", os.O_RDONLY)
+            handed.callback(os.close, stdin)
+            links: tuple[int, ...] = ()
+            if split:
+                near, far = socket.socketpair()
+                handed.enter_context(near)
+                handed.enter_context(far)
+                links = near.fileno(), far.fileno()
+            self.candidate = Child(lane, "candidate", (stdin, out, err, *links[:1]), self.opened)
+            self.grader = self.candidate
+            if split:
+                null = (lane.null, lane.null, lane.null)
+                self.grader = Child(lane, "grader", (*null, links[1]), self.opened)
+        self.all = [self.candidate, self.grader] if split else [self.candidate]
+
+
+class Child:
     """One child of the zygote's: its process, and the supervisor's end of its channel."""
 
     def __init__(
-        self,
-        run: Run,
-        role: str,
-        fds: tuple[int, int, int],
-        link: socket.socket | None,
-        take: Callable[[dict[str, Any]], None],
+        self, lane: Lane, role: str, fds: tuple[int, ...], opened: contextlib.ExitStack
     ) -> None:
         self.role = role
+        self.pid = 0
         self.key = os.urandom(16).hex()
         self.gone = False
-        self._take = take
-        self._run = run
+        self._opened = opened
+        self._pidfd: int | None = None
         self._events = wire.Reader(_EVENT_LIMIT)
         self._outgoing = b""
         self._channel, theirs = socket.socketpair()
         self._channel.setsockopt(socket.SOL_SOCKET, socket.SO_OOBINLINE, 1)
-        run.opened.callback(self._channel.close)
+        opened.callback(self._channel.close)
         self._channel.setblocking(False)
         with theirs:
-            handed = [*fds, theirs.fileno()] + ([link.fileno()] if link else [])
-            self.pid = run.lane.fork(role, *handed)
+            lane.fork(self, *fds[:3], theirs.fileno(), *fds[3:])
+
+    def is_born(self, pid: int) -> None:
+        """The zygote has forked it."""
+        self.pid = pid
         try:
-            self._pidfd: int | None = os.pidfd_open(self.pid)
+            self._pidfd = os.pidfd_open(pid)
         except OSError:
             self._pidfd = None
         else:
-            run.opened.callback(os.close, self._pidfd)
+            self._opened.callback(os.close, self._pidfd)
+
+    def lives(self) -> bool:
+        if self._pidfd is not None:
+            return not select.select([self._pidfd], [], [], 0)[0]
+        return not kernel.is_dead(self.pid)
+
+    def join(self, run: Run, take: Callable[[dict[str, Any]], None]) -> None:
+        """From now on this is a child of that run's, and ``take`` has its events."""
+        self._run = run
+        self._take = take
+        if self._pidfd is not None:
             run.attend(self._pidfd, self._died)
         run.attend(self._channel.fileno(), self._ready)
 
-    def tell(self, message: dict[str, Any]) -> None:
-        """Sends the child a message, as fast as it reads."""
-        self._outgoing += wire.pack_order(message)
+    def tell(self, order: dict[str, Any]) -> None:
+        """Sends the child its order, as fast as it reads."""
+        self._outgoing = wire.pack_order(order)
         self._send_more()
 
     def _send_more(self) -> None:
@@ -225,7 +281,7 @@ class _Child:
                 while (event := self._events.next()) is not None:
                     if event.pop("key") != self.key:
                         raise ValueError("an event without the child's key")
-                    if event["event"] == "unfit" and not self._run.has_started:
+                    if event["event"] == "unfit" and self._run.may_be_unfit(self):
                         raise UnfitToRun(str(event["detail"]))
                     self._take(event)
             except (wire.Malformed, ValueError, KeyError, TypeError):
@@ -238,7 +294,6 @@ class Run:
 
     def __init__(self, lane: Lane, nonce: str, job: dict[str, Any], total: int) -> None:
         self.lane = lane
-        self.opened = contextlib.ExitStack()
         self._nonce = nonce
         self._job = job
         self._limits = job["limits"]
@@ -246,18 +301,18 @@ class Run:
         self._evidence = Evidence(total, job["grading"])
         self._poll = select.poll()
         self._handlers: dict[int, Callable[[int], None]] = {}
-        self._children: list[_Child] = []
+        self._waiting: dict[str, Any] | None = None
         self._output = 0
         self._stop: tuple[str, str | None, str] | None = None
-        self._announced = self._sent = self._released = False
+        self._announced = False
         self._streams: set[int] = set()
         self._begun = self._ended = time.monotonic()
         self._usage = (0.0, 0)
 
-    @property
-    def has_started(self) -> bool:
-        """Whether the candidate has had a process to itself, which may say anything since."""
-        return self._evidence.started
+    def may_be_unfit(self, child: Child) -> bool:
+        """Whether a child is still ours alone; it may say anything since."""
+        evidence = self._evidence
+        return not (evidence.started if child is self._candidate else evidence.ready)
 
     def attend(self, fd: int, handler: Callable[[int], None], more: int = 0) -> None:
         """Has ``handler`` called when ``fd`` is readable, or ready for what ``more`` says."""
@@ -274,48 +329,27 @@ class Run:
 
     def start(self) -> None:
         lane = self.lane
-        self._place = lane.make_job_directory()
-        self._out, out = os.pipe()
-        self._err, err = os.pipe()
+        self._children = lane.children(self._split)
+        self._candidate, self._grader = self._children.candidate, self._children.grader
+        self._out, self._err = self._children.out, self._children.err
         self._streams = {self._out, self._err}
         for fd in self._streams:
-            self.opened.callback(os.close, fd)
-            os.set_blocking(fd, False)
             self.attend(fd, functools.partial(self._output_ready, fd))
         self.attend(lane.host.inlet, lambda what: lane.host.take_in())
-        self.attend(lane.control.fileno(), self._zygote_died)
-        with contextlib.ExitStack() as handed:
-            handed.callback(os.close, out)
-            handed.callback(os.close, err)
-            near = far = None
-            if self._split:
-                near, far = socket.socketpair()
-                handed.enter_context(near)
-                handed.enter_context(far)
-            # Opened for this job: the flags and locks of a shared one would outlive it.
-            stdin = os.open("/dev/null", os.O_RDONLY)
-            handed.callback(os.close, stdin)
-            stdio = (stdin, out, err)
-            self._candidate = self._add("candidate", stdio, near, self._evidence.take)
-            self._grader = self._candidate
-            if self._split:
-                stdio = (lane.null, lane.null, lane.null)
-                self._grader = self._add("grader", stdio, far, self._evidence.take_result)
+        self.attend(lane.control.fileno(), self._zygote_spoke)
+        self._candidate.join(self, self._evidence.take)
+        if self._split:
+            self._grader.join(self, self._evidence.take_result)
+        self._place = lane.make_job_directory()
         self._give_jobs()
-
-    def _add(
-        self,
-        role: str,
-        stdio: tuple[int, int, int],
-        link: socket.socket | None,
-        take: Callable[[dict[str, Any]], None],
-    ) -> _Child:
-        added = _Child(self, role, stdio, link, take)
-        self._children.append(added)
-        return added
+        lane.fork_ahead(self._split)
 
     def _give_jobs(self) -> None:
-        """Sends each child its part: the candidate's never has a byte of a check."""
+        """Sends each child its part: the candidate's never has a byte of a check.
+
+        The grader comes first, until it is ready: its checks may be none, and what it needs of
+        the scratch it has before a candidate is there to spoil it.
+        """
         job, lane = self._job, self.lane
         common = {
             "limits": kernel.resource_limits(self._limits, count_processes=lane.counts_processes),
@@ -334,26 +368,21 @@ class Run:
         if not self._split:
             self._candidate.tell({**candidate, **graded, "role": "shared"})
             return
-        self._to_candidate = {**candidate, "role": "candidate"}
         self._grader.tell({**common, **graded, "key": self._grader.key, "role": "grader"})
+        self._waiting = {**candidate, "role": "candidate"}
 
-    def _advance(self) -> None:
-        """Moves a split job on: checks compiled, candidate loaded, checks released."""
-        if not self._split:
-            return
-        if self._evidence.ready and not self._sent:
-            self._sent = True
-            self._candidate.tell(self._to_candidate)
-        if self._evidence.loaded and not self._released:
-            self._released = True
-            self._grader.tell({"go": True})
+    def _start_candidate(self) -> None:
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            self._candidate.tell(waiting)
 
     def watch(self) -> None:
         """Waits until something ends the run; what did stands in ``_stop`` or the evidence."""
         deadline = time.monotonic() + _SETUP_S
         tick = time.monotonic() + _TICK_S
         while self._stop is None and self._evidence.end is None and not self._is_over():
-            self._advance()
+            if self._evidence.ready:
+                self._start_candidate()
             if self._announce():
                 deadline = self._begun + self._limits["timeout_s"]
             now = time.monotonic()
@@ -368,12 +397,12 @@ class Run:
                 for fd, what in self._poll.poll(max(0.0, min(deadline, tick) - now) * 1000):
                     if fd in self._handlers:
                         self._handlers[fd](what)
-        for one in self._children:
+        for one in self._children.all:
             if one.gone:
                 one.read_events()
 
     def _is_over(self) -> bool:
-        return any(one.gone for one in self._children)
+        return any(one.gone for one in self._children.all)
 
     def _announce(self) -> bool:
         """Tells the host, once, that the candidate has started; whether it has."""
@@ -383,11 +412,14 @@ class Run:
             self.lane.host.send(op="started", nonce=self._nonce)
         return self._announced
 
-    def _zygote_died(self, what: int) -> None:
-        for one in self._children:
-            one.read_events()
-        self._announce()
-        raise LaneBroken("the zygote died")
+    def _zygote_spoke(self, what: int) -> None:
+        try:
+            self.lane.hear_of_birth()
+        except LaneBroken:
+            for one in self._children.all:
+                one.read_events()
+            self._announce()
+            raise
 
     def _output_ready(self, fd: int, what: int) -> None:
         self._drain(fd)
@@ -425,7 +457,7 @@ class Run:
             self.stop("error", "memory", f"more than {limits['memory_mb']} MB of memory")
         else:
             self._look_at_scratch()
-        for one in self._children:
+        for one in self._children.all:
             one.look()
 
     def _look_at_scratch(self) -> None:
@@ -450,7 +482,7 @@ class Run:
         for fd in sorted(self._streams):
             while select.select([fd], [], [], 0)[0] and self._drain(fd):
                 pass
-        self.opened.close()
+        self._children.opened.close()
         if evidence.end is not None and evidence.end["reason"] == "no_checks":
             return evidence.envelope(*evidence.verdict())
         if self._stop is not None:
@@ -460,6 +492,8 @@ class Run:
         if not evidence.started:
             raise UnfitToRun(f"a child ended before the candidate started (status {statuses})")
         dead = self._candidate if self._candidate.gone else self._grader
+        if dead is not self._candidate and not evidence.ready:
+            raise UnfitToRun(f"the checks' process ended before them (status {statuses})")
         return self._envelope_of_death(statuses[dead.pid], dead is not self._candidate, cpu_s)
 
     def _envelope_of_death(self, status: int, of_grader: bool, cpu_s: float) -> dict[str, Any]:
@@ -481,9 +515,10 @@ class Run:
         """Ends and collects the children: statuses by pid, CPU seconds in all, peak KiB."""
         statuses: dict[int, int] = {}
         cpu_s, peak = 0.0, 0
-        children, self._children = self._children, []
-        for one in children:
-            statuses[one.pid], user, system, most = self.lane.collect(one.pid)
+        children, self._children.all = self._children.all, []
+        collected = self.lane.collect([one.pid for one in children])
+        for one, (status, user, system, most) in zip(children, collected, strict=True):
+            statuses[one.pid] = status
             cpu_s += user + system
             peak = most if one.role == "candidate" else peak
         return statuses, cpu_s, peak
@@ -491,7 +526,7 @@ class Run:
     def abandon(self) -> None:
         """Lets go of everything after a fault of ours."""
         self._collect()
-        self.opened.close()
+        self._children.opened.close()
 
     def measurement(self) -> dict[str, Any]:
         cpu_s, peak = self._usage

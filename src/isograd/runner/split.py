@@ -285,7 +285,6 @@ class CandidateEnd(End):
         self._flush = flush
         self._strangers: dict[int, Stranger] = {}
         self._lent: set[str] = set()
-        self._operations = {**_OPERATIONS, "name": self._look_up}
 
     def serve(self) -> None:
         """Answers until the link is closed or the supervisor ends this process."""
@@ -293,7 +292,7 @@ class CandidateEnd(End):
             self._answer(self._receive())
 
     def operation(self, name: str, of: list[Any]) -> Callable[..., Any]:
-        return self._operations[name]
+        return self._look_up if name == "name" else _OPERATIONS[name]
 
     def _send(self, message: dict[str, Any]) -> None:
         self._flush()
@@ -756,6 +755,9 @@ _JUDGES = {
 """Names by which checks judge and which they leave the candidate to import: always the genuine."""
 
 
+_GENUINE = vars(builtins)
+
+
 class SplitScope(dict[str, Any]):
     """The builtins of a check whose candidate is elsewhere: where its free names are found.
 
@@ -765,7 +767,7 @@ class SplitScope(dict[str, Any]):
     """
 
     def __init__(self, end: GraderEnd, prepared: checks.Prepared) -> None:
-        super().__init__(vars(builtins))
+        super().__init__(__import__=_GENUINE["__import__"])  # the one that is looked up here
         self._end = end
         self._prepared = prepared
         self._prompt: dict[str, Any] | None = None
@@ -774,8 +776,8 @@ class SplitScope(dict[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name == self._prepared.entry_point:
             return self.entry_point(name)
-        if dict.__contains__(self, name):
-            return dict.__getitem__(self, name)
+        if name in _GENUINE:
+            return _GENUINE[name]
         found = self._end.look_up(name, as_handle=False)
         if self._prompt is None:
             self._prompt = self._prepared.load_prompt()

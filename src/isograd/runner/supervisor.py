@@ -58,7 +58,7 @@ import time
 from typing import Any, NoReturn
 
 from . import kernel, scratch, wire, zygote
-from .run import Evidence, LaneBroken, Run, UnfitToRun
+from .run import Child, Children, Evidence, LaneBroken, Run, UnfitToRun
 
 _SETUP_S = 20.0
 _CLEANUP_S = 1.0
@@ -167,7 +167,7 @@ class Lane:
         self.null = null
         self._idle_s = float(config["idle_s"])
         self._fresh = config["spawn"] == "fresh"
-        self._directory = config["scratch"]
+        self._directory: str = config["scratch"]
         self._job_directory = f"{self._directory}/job"
         self._alone = os.getpid() == 1
         seed = config["uid_seed"]
@@ -182,6 +182,8 @@ class Lane:
         self._places = ("/tmp", "/dev/shm") if self._private else (self._directory,)
         self._usage = scratch.Usage(self._places, self._private)
         self.prepared = Kept(_CHECKS_KEPT)
+        self._unborn: list[Child] = []
+        self._ahead: Children | None = None
         self.control, self._zygote = self._start_zygote(config, frame)
         self._ours = kernel.standing((os.getpid(), self._zygote))
         self._baseline = kernel.unbacked_bytes(self._zygote)
@@ -279,19 +281,63 @@ class Lane:
 
     # The pieces of a run that belong to the lane.
 
-    def fork(self, role: str, *fds: int) -> int:
+    def fork(self, child: Child, *fds: int) -> None:
         """Has the zygote start a child with these as stdin, stdout, stderr, channel and link."""
-        mode = zygote.FRESH * self._fresh | zygote.GRADER * (role == "grader")
+        mode = zygote.FRESH * self._fresh | zygote.GRADER * (child.role == "grader")
         socket.send_fds(self.control, [zygote.REQUEST.pack(b"F", mode)], fds)
-        return int(zygote.REQUEST.unpack(self._recv(zygote.REQUEST.size))[1])
+        self._unborn.append(child)
 
-    def collect(self, pid: int) -> tuple[int, float, float, int]:
-        """Kills a child, if it lives, and collects it: status, user and system s, peak KiB."""
-        self.control.send(zygote.REQUEST.pack(b"R", pid))
-        if not select.select([self.control], [], [], 0.02)[0]:
+    def hear_of_birth(self) -> None:
+        """Takes the zygote's word on the next child. Raises LaneBroken."""
+        pid = zygote.REQUEST.unpack(self._recv(zygote.REQUEST.size))[1]
+        if not self._unborn:
+            raise LaneBroken("the zygote speaks unasked")
+        child = self._unborn.pop(0)
+        if pid < 0:
+            child.gone = True
+        else:
+            child.is_born(pid)
+
+    def children(self, split: bool) -> Children:
+        """The processes for a job: those that were forked ahead, or new ones."""
+        ahead, self._ahead = self._ahead, None
+        while self._unborn:
+            self.hear_of_birth()
+        if ahead is not None and (ahead.split != split or not all(c.lives() for c in ahead.all)):
+            self._dismiss(ahead)
+            ahead = None
+        if ahead is None:
+            ahead = Children(self, split)
+            while self._unborn:
+                self.hear_of_birth()
+        if any(child.gone for child in ahead.all):
+            raise LaneBroken("no process can be forked")
+        return ahead
+
+    def fork_ahead(self, split: bool) -> None:
+        """Has the next job's processes forked, while the candidate of this one runs.
+
+        Only where that has a uid of its own: they would be within its reach otherwise.
+        """
+        if self._uid is not None:
+            self._ahead = Children(self, split)
+
+    def _dismiss(self, children: Children) -> None:
+        self.collect([child.pid for child in children.all if not child.gone])
+        children.opened.close()
+
+    def collect(self, pids: list[int]) -> list[tuple[int, float, float, int]]:
+        """Kills children, if they live, and collects them: status, user and system s, peak KiB."""
+        while self._unborn:
+            self.hear_of_birth()
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for pid in pids:
+            self.control.send(zygote.REQUEST.pack(b"R", pid))
+        if pids and not select.select([self.control], [], [], 0.02)[0]:
             self._kill()  # another process of the job traces it and holds it back
-        status, user, system, peak = zygote.ENDED.unpack(self._recv(zygote.ENDED.size))
-        return status, user, system, peak
+        return [zygote.ENDED.unpack(self._recv(zygote.ENDED.size)) for _ in pids]
 
     def _recv(self, size: int) -> bytes:
         if not select.select([self.control], [], [], _SETUP_S)[0]:
@@ -305,7 +351,7 @@ class Lane:
         with kernel.acting_as(self._uid):
             os.mkdir(self._job_directory)
             os.chmod(self._job_directory, 0o770)
-        return str(self._job_directory)
+        return self._job_directory
 
     def stored(self, at_most: int) -> tuple[int, int]:
         """Bytes and files that the job keeps in scratch, beyond its own empty directory."""
@@ -314,9 +360,13 @@ class Lane:
 
     def job_pids(self) -> list[int]:
         """Every process of the job, zombies included."""
-        if self._alone:
-            return [pid for pid in kernel.all_pids() if pid not in (1, self._zygote)]
-        return [pid for pid in kernel.descendants(os.getpid()) if pid != self._zygote]
+        while self._unborn:
+            self.hear_of_birth()
+        found = kernel.all_pids() if self._alone else kernel.descendants(os.getpid())
+        ours = {os.getpid(), self._zygote}
+        if self._ahead is not None:
+            ours.update(child.pid for child in self._ahead.all)
+        return [pid for pid in found if pid not in ours]
 
     def memory_of(self, pids: list[int]) -> int:
         """Memory of the job that no file on a disk backs, less what it got from the zygote."""
@@ -386,6 +436,8 @@ class Lane:
             os.kill(self._zygote, signal.SIGKILL)
             os.waitpid(self._zygote, 0)
         self._zygote = -1
+        self._unborn, self._ahead = [], None
+        kernel.kill_each(self.job_pids())
         with contextlib.suppress(LaneBroken):
             self.kill_stragglers()
         self._empty()

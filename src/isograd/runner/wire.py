@@ -71,7 +71,8 @@ def read_order(fd: int) -> dict[str, Any]:
     """Reads one order from a blocking descriptor that holds no more. Raises EOFError."""
     data = b""
     while len(data) < 4 or len(data) < 4 + _HEADER.unpack_from(data)[0]:
-        part = os.read(fd, 1 << 20)
+        # A little at first: most orders are small, and a large buffer is new pages.
+        part = os.read(fd, 1 << 20 if data else 1 << 14)
         if not part:
             raise EOFError("the stream ended inside a frame")
         data += part

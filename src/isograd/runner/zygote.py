@@ -3,8 +3,8 @@
 It is single-threaded and has never seen a candidate, a check or another job. It is asked over a
 SOCK_SEQPACKET pair with numbers and descriptors only::
 
-    F mode    + [stdin, stdout, stderr, channel(, link)]   fork; answered with the new pid
-    R pid                                                  kill and collect; answered with status
+    F mode    + [stdin, stdout, stderr, channel(, link)]   fork; answered with the new pid, or -1
+    R pid                                                  collect; answered with the status
     R 0                                                    collect what nobody forked; answered
 
 The mode says whether the fork starts a new interpreter (FRESH) and which uid it is to have
@@ -13,7 +13,6 @@ The mode says whether the fork starts a new interpreter (FRESH) and which uid it
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import random
@@ -89,18 +88,19 @@ def serve(
             return
         kind, number = REQUEST.unpack(message)
         if kind == b"F":
-            pid = kernel.fork()
+            try:
+                pid = kernel.fork()
+            except OSError:
+                pid = -1
             if pid == 0:
                 _become_child(number, fds, fresh, uid)
             random.seed()  # each child has numbers of its own
             for fd in fds:
                 os.close(fd)
-            forked.add(pid)
+            if pid > 0:
+                forked.add(pid)
             control.send(REQUEST.pack(b"P", pid))
         else:
-            if number:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(number, 9)
             # Not that child alone: threads that it made us trace, and processes that it made
             # our children, have to be collected before it can be, or at all.
             while number not in ended:
