@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
+import re
 import sys
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
@@ -15,22 +17,21 @@ class NotACheck(Exception):
     """The text cannot fail, so it checks nothing."""
 
 
-class Compiled:
-    """One check, ready to run: statements, then perhaps an expression whose truth counts."""
+Compiled = tuple[CodeType | None, CodeType | None, bool]
+"""One check, ready to run: statements, then perhaps an expression, and whether it must be true.
 
-    def __init__(self, body: CodeType | None, value: CodeType | None, needs_truth: bool) -> None:
-        self._body = body
-        self._value = value
-        self._needs_truth = needs_truth
+A tuple: what shares a process with a candidate should not be changeable by it."""
 
-    def holds(self, namespace: dict[str, Any]) -> bool:
-        """Runs the check. What it raises, it raises."""
-        if self._body is not None:
-            exec(self._body, namespace)
-        if self._value is None:
-            return True
-        value = eval(self._value, namespace)
-        return True if value is None and not self._needs_truth else bool(value)
+
+def holds(check: Compiled, namespace: dict[str, Any]) -> bool:
+    """Runs a check; whether it holds. What it raises, it raises."""
+    body, expression, needs_truth = check
+    if body is not None:
+        exec(body, namespace)
+    if expression is None:
+        return True
+    value = eval(expression, namespace)
+    return True if value is None and not needs_truth else bool(value)
 
 
 def compile_check(source: str, filename: str, helpers: str = "") -> Compiled:
@@ -47,13 +48,13 @@ def compile_check(source: str, filename: str, helpers: str = "") -> Compiled:
         tree.body = [_as_assertion(statement) for statement in tree.body]
     last = tree.body[-1]
     if not isinstance(last, ast.Expr):
-        return Compiled(compile(tree, filename, "exec", dont_inherit=True), None, False)
+        return compile(tree, filename, "exec", dont_inherit=True), None, False
     body = None
     if len(tree.body) > 1:
         first = ast.Module(tree.body[:-1], tree.type_ignores)
         body = compile(first, filename, "exec", dont_inherit=True)
     value = compile(ast.Expression(last.value), filename, "eval", dont_inherit=True)
-    return Compiled(body, value, body is None or _asks_candidate(last.value, tree, helpers))
+    return body, value, body is None or _asks_candidate(last.value, tree, helpers)
 
 
 def _asks_candidate(value: ast.expr, check: ast.Module, helpers: str) -> bool:
@@ -63,7 +64,7 @@ def _asks_candidate(value: ast.expr, check: ast.Module, helpers: str) -> bool:
         return False
     own = {
         getattr(node, "name", None) or getattr(node, "id", "")
-        for node in [*ast.walk(check), *_walk(helpers)]
+        for node in [*ast.walk(check), *nodes_of([helpers])]
         if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.alias)
         or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
     }
@@ -145,61 +146,71 @@ def _is_constant(value: ast.AST) -> bool:
     )
 
 
-class Scope(dict[str, Any]):
-    """The builtins of a check: the candidate's globals first, as in one program, then Python's.
-
-    It stands where a namespace has its builtins, so that a check's own names come first and
-    bind nothing in the candidate.
-    """
-
-    def __init__(self, candidate: dict[str, Any]) -> None:
-        super().__init__(vars(builtins))
-        self._candidate = candidate
-
-    def __getitem__(self, name: str) -> Any:
-        if name in self._candidate and not name.startswith("__"):
-            return self._candidate[name]
-        return super().__getitem__(name)
+def nodes_of(sources: list[str]) -> list[ast.AST]:
+    """The syntax of checks or a prompt, flat; of what is no Python, nothing."""
+    found: list[ast.AST] = []
+    for source in sources:
+        with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+            found += ast.walk(ast.parse(source.lstrip(" \t\r\n\f\ufeff")))
+    return found
 
 
-def classes_named(sources: list[str], prompt: str) -> frozenset[str]:
-    """The classes that checks or a prompt name, and so test: ``7 in Stack().push(7)``.
+class Names(NamedTuple):
+    """What checks mean by the names that they use."""
 
-    A name counts that the prompt defines as a class, or that a check uses and that is written
+    classes: frozenset[str]
+    """Classes that they or the prompt name, and so test: ``7 in Stack().push(7)``."""
+    modules: frozenset[str]
+    """Standard modules that they use as modules only: ``math.isclose(…)``."""
+    imported: frozenset[str]
+    """Modules that they import themselves."""
+    aliases: bool
+    """Whether they use other names as one uses modules: ``np.allclose(…)``."""
+
+
+_NO_NAMES = Names(frozenset(), frozenset(), frozenset(), False)
+_TELLING = re.compile(r"\bimport\b|\.(?!\d)|\b_*(?!(?:True|False|None)\b)[^\W\d_a-z]")
+"""Text without an import, an attribute or a name that begins like a class's has none of Names."""
+
+
+def names_in(given: dict[str, Any], prompt: str) -> Names:
+    """The names in a job's checks."""
+    texts = [given["source"]] if given["kind"] == "program" else [*given["checks"], given["setup"]]
+    if not prompt and not any(map(_TELLING.search, texts)):
+        return _NO_NAMES
+    nodes = nodes_of(texts)
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    owners = {
+        id(node.value): node.value.id
+        for node in nodes
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    }
+    others = {node.id for node in names if id(node) not in owners}
+    used = set(owners.values()) - others
+    standard = used & sys.stdlib_module_names
+    imported: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            imported.add(node.module)
+    return Names(
+        _classes_named(names, prompt),
+        frozenset(standard),
+        frozenset(imported),
+        any(not hasattr(builtins, name) for name in used - standard),
+    )
+
+
+def _classes_named(used: list[ast.Name], prompt: str) -> frozenset[str]:
+    """A name counts that the prompt defines as a class, or that a check uses and that is written
     as classes are. A function of the prompt's never counts, whatever the candidate makes of it.
     """
-    named: set[str] = set()
+    named = {node.id for node in used if node.id.lstrip("_")[:1].isupper()}
     functions: set[str] = set()
-    for source in sources:
-        named |= {
-            node.id
-            for node in _walk(source)
-            if isinstance(node, ast.Name) and node.id.lstrip("_")[:1].isupper()
-        }
-    for node in _walk(prompt):
+    for node in nodes_of([prompt]):
         if isinstance(node, ast.ClassDef):
             named.add(node.name)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             functions.add(node.name)
     return frozenset(named - functions)
-
-
-def modules_named(sources: list[str]) -> frozenset[str]:
-    """The names of standard modules that checks use as modules only: ``math.isclose(…)``."""
-    used: set[str] = set()
-    owners: set[int] = set()
-    others: set[str] = set()
-    for node in (node for source in sources for node in _walk(source)):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            used.add(node.value.id)
-            owners.add(id(node.value))
-        elif isinstance(node, ast.Name) and id(node) not in owners:
-            others.add(node.id)
-    return frozenset((used - others) & sys.stdlib_module_names)
-
-
-def _walk(source: str) -> list[ast.AST]:
-    try:
-        return list(ast.walk(ast.parse(source.lstrip(" \t\r\n\f\ufeff"))))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return []

@@ -18,9 +18,9 @@ import signal
 import sys
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-from . import checks, denylist, kernel, split, wire
+from . import checks, denylist, guard, kernel, split, wire
 from .words import SOURCE, describe, is_a, reason_of
 
 CHANNEL, LINK, SOURCES, RULES = 3, 4, 5, 40
@@ -99,6 +99,7 @@ def look_ordinary() -> None:
     Done before the fork, for all children: each has its standard streams on the descriptors 0 to
     2, whatever these are by then.
     """
+    guard.take_own_copies()
     for name in [name for name in sys.modules if name.split(".")[0] == "_isograd"]:
         denylist.friends.append(vars(sys.modules.pop(name)))
     sys.modules["__main__"] = types.ModuleType("__main__")
@@ -119,33 +120,39 @@ def look_ordinary() -> None:
 
 Send = Callable[..., None]
 Check = Callable[[dict[str, Any]], bool]
+Ready = Callable[[dict[str, Any], Callable[[str], Any]], list[Check]]
+
+
+class _Exam(NamedTuple):
+    """A job's checks, compiled, and what stands between them and the candidate."""
+
+    ready: Ready
+    end: split.GraderEnd
+    scope: split.Scope
 
 
 def _shared(job: dict[str, Any], send: Send) -> None:
-    """Shared grading: candidate and checks in this process."""
-    try:
-        ready = _compile_checks(job["checks"])
-    except checks.NotACheck as error:
-        send("end", exit_code="error", reason="no_checks", detail=str(error))
+    """Shared grading: candidate and checks in this process, by the rules of split grading."""
+    denylist.install(job["denylist"])
+    exam = _exam(job, send, None)
+    if exam is None:
         return
     module = _load(job, send)
     if module is None:
         return
-    found = module.__dict__
-
-    def entry_point(name: str) -> Any:
-        if name not in found:
-            raise NameError(f"name {name!r} is not defined")
-        return found[name]
-
-    base: dict[str, Any] = {"__builtins__": checks.Scope(found), "__name__": "checks"}
-    left = _run_checks(ready(base, entry_point), base, send, job["scratch"])
+    exam.end.look()
+    if exam.end.fault:
+        send("end", exit_code="error", reason="tampered", detail=exam.end.fault)
+        return
+    split.join(exam.end, split.CandidateEnd(None, module, _flush))
+    left = _run_checks(exam, send, job["scratch"])
     _flush()
     _say_end(send, left)
 
 
 def _candidate(job: dict[str, Any], send: Send) -> None:
     """Split grading, the candidate's side: loads the program and answers for it."""
+    denylist.install(job["denylist"])
     module = _load(job, send)
     if module is not None:
         split.CandidateEnd(LINK, module, _flush).serve()
@@ -154,31 +161,42 @@ def _candidate(job: dict[str, Any], send: Send) -> None:
 def _grader(job: dict[str, Any], send: Send) -> None:
     """Split grading, the grader's side: holds the checks and runs them on what crosses."""
     denylist.open_to_all()
-    given, entry_point = job["checks"], job["entry_point"]
+    exam = _exam(job, send, LINK)
+    if exam is None:
+        return
+    send("ready")
+    wire.read_message(CHANNEL)
+    _say_end(send, _run_checks(exam, send, job["scratch"]))
+
+
+def _exam(job: dict[str, Any], send: Send, link: int | None) -> _Exam | None:
+    """Made before the candidate runs; None, and the end is said, if there are no checks.
+
+    Without a link the candidate is to run here, so what judges is watched.
+    """
+    given = job["checks"]
     try:
         ready = _compile_checks(given)
     except checks.NotACheck as error:
         send("end", exit_code="error", reason="no_checks", detail=str(error))
-        return
+        return None
+    names = checks.names_in(given, job["prompt"])
+    genuine: dict[str, types.ModuleType] = {}
+    if link is None:
+        watch = guard.Watch(names)
+        genuine = watch.modules
+        end = split.GraderEnd(None, names.classes, watch.changed, at_once=watch.by_library)
+    else:
+        end = split.GraderEnd(link, names.classes)
+    entry_point = given.get("entry_point", job["entry_point"])
     prompt = split.load_prompt(job["prompt"])
-    sources = (
-        [given["source"]] if given["kind"] == "program" else [*given["checks"], given["setup"]]
-    )
-    end = split.GraderEnd(LINK, checks.classes_named(sources, job["prompt"]))
-    scope = split.SplitScope(
-        end, given.get("entry_point", entry_point), prompt, checks.modules_named(sources)
-    )
-    base: dict[str, Any] = {"__builtins__": scope, "__name__": "checks"}
-    send("ready")
-    wire.read_message(CHANNEL)
-    left = _run_checks(ready(base, scope.entry_point), base, send, job["scratch"], end)
-    _say_end(send, left)
+    scope = split.Scope(end, entry_point, prompt, names.modules, genuine)
+    return _Exam(ready, end, scope)
 
 
 def _load(job: dict[str, Any], send: Send) -> types.ModuleType | None:
     """Compiles and runs the candidate's program; None, and the end is said, if that fails."""
     scratch = job["scratch"]
-    denylist.install(job["denylist"])
     reserve = _Reserve()
     send("started")
     try:
@@ -202,18 +220,14 @@ def _load(job: dict[str, Any], send: Send) -> types.ModuleType | None:
     return module
 
 
-def _run_checks(
-    ready: list[Check],
-    base: dict[str, Any],
-    send: Send,
-    scratch: str,
-    end: split.GraderEnd | None = None,
-) -> str | None:
+def _run_checks(exam: _Exam, send: Send, scratch: str) -> str | None:
     """Runs the checks one by one; the first that the candidate left by raising SystemExit."""
+    end = exam.end
+    base: dict[str, Any] = {"__builtins__": exam.scope, "__name__": "checks"}
     denylist.friends.append(base)
     reserve = _Reserve()
     left: str | None = None
-    for number, check in enumerate(ready, 1):
+    for number, check in enumerate(exam.ready(base, exam.scope.entry_point), 1):
         reserve.take()
         held, reason, detail = False, None, "false"
         namespace = dict(base)
@@ -226,18 +240,15 @@ def _run_checks(
             if is_a(error, *_LEAVING):
                 left = left or f"check {number}: {detail}"
         denylist.friends.pop()
-        if end is not None and (end.gone or end.fault or end.left):
+        end.look()
+        if end.gone:
+            signal.pause()  # how it went is the supervisor's to see
+        if end.fault:
+            detail = f"check {number}: {end.fault}"
+            send("end", exit_code="error", reason="tampered", detail=detail)
+            signal.pause()
+        if end.left:
             held = False
-            if end.gone:
-                signal.pause()  # how it went is the supervisor's to see
-            if end.fault:
-                send(
-                    "end",
-                    exit_code="error",
-                    reason="tampered",
-                    detail=f"check {number}: {end.fault}",
-                )
-                signal.pause()
             left = left or f"check {number}: {end.left}"
         send("check", number=number, held=held, reason=reason, detail="" if held else detail)
     return left
@@ -275,7 +286,7 @@ class _Reserve:
             self._held = None
 
 
-def _compile_checks(given: dict[str, Any]) -> Callable[..., list[Check]]:
+def _compile_checks(given: dict[str, Any]) -> Ready:
     """Compiles the checks before the candidate runs; gives what makes them ready afterwards.
 
     A check that is no Python is a check that raises.
@@ -332,7 +343,7 @@ def _compile_checks(given: dict[str, Any]) -> Callable[..., list[Check]]:
                     raise error
                 if isinstance(check, Exception):
                     raise check
-                return bool(check.holds(namespace))
+                return checks.holds(check, namespace)
 
             return run
 

@@ -315,22 +315,14 @@ class Run:
             "count_processes": lane.counts_processes,
         }
         candidate = {**common, "code": job["code"], "denylist": job["denylist"]}
+        grader = {name: job[name] for name in ("checks", "entry_point", "prompt")}
         if not self._split:
             self._candidate.tell(
-                {**candidate, "role": "shared", "key": self._candidate.key, "checks": job["checks"]}
+                {**candidate, **grader, "role": "shared", "key": self._candidate.key}
             )
             return
         self._to_candidate = {**candidate, "role": "candidate", "key": self._candidate.key}
-        self._grader.tell(
-            {
-                **common,
-                "role": "grader",
-                "key": self._grader.key,
-                "checks": job["checks"],
-                "entry_point": job["entry_point"],
-                "prompt": job["prompt"],
-            }
-        )
+        self._grader.tell({**common, **grader, "role": "grader", "key": self._grader.key})
 
     def _advance(self) -> None:
         """Moves a split job on: checks compiled, candidate loaded, checks released."""
