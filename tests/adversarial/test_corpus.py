@@ -8,16 +8,16 @@ from isograd import Sandbox, SubprocessSandbox
 from isograd.contract import ExitCode
 from isograd.redteam import CORPUS, MECHANISMS, Attack, Exam, Outcome, run_attack, table
 
-STOPPED_IN_ONE_PROCESS = {
-    "early exit",
-    "forged record",
-    "trace and hooks",
-    "attacked watcher",
-    "starved watcher",
-    "left for the next",
-    "blame on the grader",
+UNSTOPPED_IN_ONE_PROCESS = {
+    "frame-send": "its caller's frames hold the function that reports",
+    "frame-send-in-call": "its caller's frames hold the function that reports",
+    "frame-key": "its caller's frames hold the key of the records",
+    "frame-constants": "its caller's frame is the check, with the answer among its constants",
+    "heap-gc-send": "the collector shows every object, the function that reports among them",
+    "callback-getattr-equality": "the check hands it getattr, and with it everything",
+    "callback-eval": "the check hands it eval, and with it everything",
 }
-"""Mechanisms that win nothing even where candidate and checks share one process."""
+"""Attacks that win where candidate and checks share one process, and why none can stop them."""
 
 
 def named(attack: Attack) -> str:
@@ -62,13 +62,31 @@ def test_no_attack_wins(attack: Attack, denylist_empty: bool, sandbox: Sandbox) 
 @DENYLISTS
 @pytest.mark.parametrize("backend", ["subprocess-shared", "docker-shared"], indirect=True)
 @pytest.mark.parametrize(
-    "attack", [a for a in CORPUS if a.mechanism in STOPPED_IN_ONE_PROCESS], ids=named
+    "attack", [a for a in CORPUS if a.id not in UNSTOPPED_IN_ONE_PROCESS], ids=named
 )
 def test_one_process_stops_these(attack: Attack, denylist_empty: bool, sandbox: Sandbox) -> None:
-    """In one process, exits, forged records and attacks on the watcher win nothing either."""
+    """In one process no wrong program passes either, but for a few that nothing there can stop."""
     outcome = run_attack(sandbox, attack, "shared", denylist_empty)
     assert outcome.fault is None
     assert not outcome.won
+
+
+@pytest.mark.parametrize("backend", ["subprocess-shared"], indirect=True)
+@pytest.mark.parametrize(
+    "attack", [a for a in CORPUS if a.id in UNSTOPPED_IN_ONE_PROCESS], ids=named
+)
+def test_one_process_does_not_stop_these(attack: Attack, sandbox: Sandbox) -> None:
+    """Each exception is one: it still wins."""
+    assert run_attack(sandbox, attack, "shared", denylist_empty=True).won
+
+
+def test_the_exceptions_are_few_and_of_the_corpus() -> None:
+    """At most twelve, and no exit, no forged record and no changed framework among them."""
+    exceptions = [attack for attack in CORPUS if attack.id in UNSTOPPED_IN_ONE_PROCESS]
+    assert len(exceptions) == len(UNSTOPPED_IN_ONE_PROCESS) <= 12
+    assert {"early exit", "forged record", "changed test framework"}.isdisjoint(
+        attack.mechanism for attack in exceptions
+    )
 
 
 def test_table_counts_wins_by_mechanism() -> None:

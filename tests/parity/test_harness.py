@@ -143,13 +143,7 @@ def test_layers_below_python_change_no_byte(
     assert "landlock" not in outcome.sides["without"]["layers"]
 
 
-FORGED_IN_ONE_PROCESS = {
-    "fp-int-subclass-with-eq",
-    "fp-tolerance-arithmetic",
-    "fp-reads-constant-from-caller-frame",
-    "fp-patched-unittest-asserts",
-    "fp-patched-math-isclose",
-}
+FORGED_IN_ONE_PROCESS = {"fp-reads-constant-from-caller-frame"}
 """Cases that no grader can tell while candidate and checks share one process."""
 
 

@@ -22,6 +22,7 @@ MODULES = (
     "checks",
     "codec",
     "split",
+    "guard",
     "child",
     "zygote",
     "run",

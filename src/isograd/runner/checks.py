@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 import builtins
+import contextlib
 import marshal
 import sys
 from collections.abc import Callable
 from types import CodeType
-from typing import Any
+from typing import Any, NamedTuple
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 
@@ -22,44 +23,34 @@ Compiled = tuple[CodeType | None, CodeType | None, bool]
 """One check: statements, then perhaps an expression, and whether None is no truth."""
 
 
-class Prepared:
+class Names(NamedTuple):
+    """What checks mean by the names that they use."""
+
+    classes: frozenset[str]
+    """Classes that they or the prompt name, and so test: ``7 in Stack().push(7)``."""
+    modules: frozenset[str]
+    """Standard modules that they use as modules only: ``math.isclose(…)``."""
+    imported: frozenset[str]
+    """Modules that they import themselves."""
+    aliases: bool
+    """Whether they use other names as one uses modules: ``np.allclose(…)``."""
+
+
+class Prepared(NamedTuple):
     """The checks of a job, compiled, and what can be said of them without a candidate.
 
-    ``packed`` is the same as bytes, from which ``Prepared`` makes it anew; None if some of it is
-    no Python. ``classes`` and ``modules`` are the names of classes that the checks test and of
-    standard modules that they use.
+    A tuple: what shares a process with a candidate should not be changeable by it. ``packed`` is
+    the same as bytes, for ``unpack``; None if some of it is no Python.
     """
 
-    def __init__(self, packed: bytes) -> None:
-        self.packed: bytes | None = packed
-        self._take(*marshal.loads(packed))
-
-    def _take(
-        self,
-        codes: list[Any],
-        setup: Any,
-        entry_point: str | None,
-        classes: frozenset[str],
-        modules: frozenset[str],
-        prompt: list[CodeType],
-    ) -> None:
-        self._codes = codes
-        self._setup = setup
-        self.entry_point = entry_point
-        self.classes = classes
-        self.modules = modules
-        self._prompt = prompt
-
-    @classmethod
-    def of(cls, *parts: Any) -> Prepared:
-        """Prepared checks, as they come out of their bytes: the same the first time and later."""
-        try:
-            return cls(marshal.dumps(parts))
-        except ValueError:  # an exception: a check that is no Python
-            prepared = cls.__new__(cls)
-            prepared.packed = None
-            prepared._take(*parts)
-            return prepared
+    codes: tuple[Any, ...]
+    """For each check a program's code, a Compiled, or the exception that it raises."""
+    setup: Any
+    entry_point: str | None
+    names: Names
+    prompt: tuple[CodeType, ...]
+    """Ways to load the prompt, of which the first that works counts; empty if no check asks."""
+    packed: bytes | None = None
 
     def ready(self, base: dict[str, Any], entry: Callable[[str], Any]) -> list[Check]:
         """The checks as functions of a namespace that is a copy of ``base``.
@@ -68,10 +59,10 @@ class Prepared:
         """
         failed: list[BaseException] = []
         try:
-            if isinstance(self._setup, Exception):
-                raise self._setup
-            if self._setup is not None:
-                exec(self._setup, base)
+            if isinstance(self.setup, Exception):
+                raise self.setup
+            if self.setup is not None:
+                exec(self.setup, base)
         except BaseException as error:
             failed.append(error)
 
@@ -86,22 +77,16 @@ class Prepared:
                     function = namespace["check"]
                     function(entry(str(self.entry_point)))
                     return True
-                body, value, needs_truth = code
-                if body is not None:
-                    exec(body, namespace)
-                if value is None:
-                    return True
-                found = eval(value, namespace)
-                return True if found is None and not needs_truth else bool(found)
+                return holds(code, namespace)
 
             return check
 
-        return [one(code) for code in self._codes]
+        return [one(code) for code in self.codes]
 
     def load_prompt(self) -> dict[str, Any]:
         """What the prompt defines, loaded here."""
         namespace: dict[str, Any] = {"__name__": "prompt"}
-        for code in self._prompt:
+        for code in self.prompt:
             try:
                 exec(code, namespace)
             except Exception:
@@ -110,16 +95,33 @@ class Prepared:
         return namespace
 
 
+def holds(check: Compiled, namespace: dict[str, Any]) -> bool:
+    """Runs a check; whether it holds. What it raises, it raises."""
+    body, expression, needs_truth = check
+    if body is not None:
+        exec(body, namespace)
+    if expression is None:
+        return True
+    value = eval(expression, namespace)
+    return True if value is None and not needs_truth else bool(value)
+
+
+def unpack(packed: bytes) -> Prepared:
+    """Prepared checks from their bytes."""
+    codes, setup, entry_point, names, prompt = marshal.loads(packed)
+    return Prepared(codes, setup, entry_point, Names(*names), prompt, packed)
+
+
 def prepare(given: dict[str, Any], entry_point: str | None, prompt: str) -> Prepared:
     """Compiles the checks of a job, without its candidate. Raises NotACheck."""
     if given["kind"] == "program":
-        sources, setup = [given["source"]], None
+        setup = None
         codes = [_compiled(compile_program, given["source"], "test")]
         entry_point = given["entry_point"]
     else:
         if not given["checks"]:
             raise NotACheck("there are no checks")
-        sources, helpers = [*given["checks"], given["setup"]], given["setup"]
+        helpers = given["setup"]
         codes = []
         for number, source in enumerate(given["checks"], 1):
             try:
@@ -134,15 +136,32 @@ def prepare(given: dict[str, Any], entry_point: str | None, prompt: str) -> Prep
                 raise NotACheck(f"check {number} is no check: {error}") from None
         setup = _compiled(_compile, helpers, "setup")
     # A prompt that ends in a bare header gets a body.
-    loaders = [_compiled(_compile, text, "prompt") for text in (prompt, prompt + "\n    pass\n")]
-    return Prepared.of(
-        codes,
-        setup,
-        entry_point,
-        classes_named(sources, prompt),
-        modules_named(sources),
-        [code for code in loaders if isinstance(code, CodeType)],
-    )
+    texts = (prompt, prompt + "\n    pass\n") if _asks_prompt(given, prompt) else ()
+    loaders = [_compiled(_compile, text, "prompt") for text in texts]
+    names = names_in(given, prompt)
+    ways = tuple(code for code in loaders if isinstance(code, CodeType))
+    try:
+        packed = marshal.dumps((tuple(codes), setup, entry_point, tuple(names), ways))
+    except ValueError:  # an exception: a check that is no Python
+        return Prepared(tuple(codes), setup, entry_point, names, ways)
+    return unpack(packed)  # as the next job with these checks will have them
+
+
+_DYNAMIC = frozenset({"eval", "exec", "compile", "globals", "locals", "vars", "__import__"})
+
+
+def _asks_prompt(given: dict[str, Any], prompt: str) -> bool:
+    """Whether checks may use a name that the prompt binds, but for the entry point's."""
+    used = {node.id for node in nodes_of(_texts(given)) if isinstance(node, ast.Name)}
+    bound: set[str] = set()
+    for node in nodes_of([prompt, prompt + "\n    pass\n"]):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            bound.add(node.name)
+        elif isinstance(node, ast.alias):
+            bound.add((node.asname or node.name).partition(".")[0])
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            bound.add(node.id)
+    return "*" in bound or bool((bound | _DYNAMIC) & used)
 
 
 def _compile(source: str, filename: str) -> CodeType:
@@ -190,7 +209,7 @@ def _asks_candidate(value: ast.expr, check: ast.Module, helpers: str) -> bool:
         return False
     own = {
         getattr(node, "name", None) or getattr(node, "id", "")
-        for node in [*ast.walk(check), *_walk(helpers)]
+        for node in [*ast.walk(check), *nodes_of([helpers])]
         if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.alias)
         or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
     }
@@ -272,61 +291,54 @@ def _is_constant(value: ast.AST) -> bool:
     )
 
 
-class Scope(dict[str, Any]):
-    """The builtins of a check: the candidate's globals first, as in one program, then Python's.
-
-    It stands where a namespace has its builtins, so that a check's own names come first and
-    bind nothing in the candidate.
-    """
-
-    def __init__(self, candidate: dict[str, Any]) -> None:
-        super().__init__(vars(builtins))
-        self._candidate = candidate
-
-    def __getitem__(self, name: str) -> Any:
-        if name in self._candidate and not name.startswith("__"):
-            return self._candidate[name]
-        return super().__getitem__(name)
+def nodes_of(sources: list[str]) -> list[ast.AST]:
+    """The syntax of checks or a prompt, flat; of what is no Python, nothing."""
+    found: list[ast.AST] = []
+    for source in sources:
+        with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):
+            found += ast.walk(ast.parse(source.lstrip(" \t\r\n\f\ufeff")))
+    return found
 
 
-def classes_named(sources: list[str], prompt: str) -> frozenset[str]:
-    """The classes that checks or a prompt name, and so test: ``7 in Stack().push(7)``.
+def _texts(given: dict[str, Any]) -> list[str]:
+    return [given["source"]] if given["kind"] == "program" else [*given["checks"], given["setup"]]
 
-    A name counts that the prompt defines as a class, or that a check uses and that is written
+
+def names_in(given: dict[str, Any], prompt: str) -> Names:
+    """The names in a job's checks."""
+    nodes = nodes_of(_texts(given))
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    owners = {
+        id(node.value): node.value.id
+        for node in nodes
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    }
+    others = {node.id for node in names if id(node) not in owners}
+    used = set(owners.values()) - others
+    standard = used & sys.stdlib_module_names
+    imported: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            imported |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            imported.add(node.module)
+    return Names(
+        _classes_named(names, prompt),
+        frozenset(standard),
+        frozenset(imported),
+        any(not hasattr(builtins, name) for name in used - standard),
+    )
+
+
+def _classes_named(used: list[ast.Name], prompt: str) -> frozenset[str]:
+    """A name counts that the prompt defines as a class, or that a check uses and that is written
     as classes are. A function of the prompt's never counts, whatever the candidate makes of it.
     """
-    named: set[str] = set()
+    named = {node.id for node in used if node.id.lstrip("_")[:1].isupper()}
     functions: set[str] = set()
-    for source in sources:
-        named |= {
-            node.id
-            for node in _walk(source)
-            if isinstance(node, ast.Name) and node.id.lstrip("_")[:1].isupper()
-        }
-    for node in _walk(prompt):
+    for node in nodes_of([prompt]):
         if isinstance(node, ast.ClassDef):
             named.add(node.name)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             functions.add(node.name)
     return frozenset(named - functions)
-
-
-def modules_named(sources: list[str]) -> frozenset[str]:
-    """The names of standard modules that checks use as modules only: ``math.isclose(…)``."""
-    used: set[str] = set()
-    owners: set[int] = set()
-    others: set[str] = set()
-    for node in (node for source in sources for node in _walk(source)):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            used.add(node.value.id)
-            owners.add(id(node.value))
-        elif isinstance(node, ast.Name) and id(node) not in owners:
-            others.add(node.id)
-    return frozenset((used - others) & sys.stdlib_module_names)
-
-
-def _walk(source: str) -> list[ast.AST]:
-    try:
-        return list(ast.walk(ast.parse(source.lstrip(" \t\r\n\f\ufeff"))))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return []

@@ -18,9 +18,9 @@ import signal
 import sys
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
-from . import checks, denylist, kernel, split, wire
+from . import checks, denylist, guard, kernel, split, wire
 from .words import SOURCE, describe, is_a, reason_of
 
 CHANNEL, LINK, SOURCES, RULES = 3, 4, 5, 40
@@ -108,6 +108,7 @@ def look_ordinary() -> None:
     Done before the fork, for all children: each has its standard streams on the descriptors 0 to
     2, whatever these are by then.
     """
+    guard.take_own_copies()
     for name in [name for name in sys.modules if name.split(".")[0] == "_isograd"]:
         denylist.friends.append(vars(sys.modules.pop(name)))
     sys.modules["__main__"] = types.ModuleType("__main__")
@@ -129,28 +130,35 @@ def look_ordinary() -> None:
 Send = Callable[..., None]
 
 
+class _Exam(NamedTuple):
+    """A job's checks, and what stands between them and the candidate."""
+
+    prepared: checks.Prepared
+    end: split.GraderEnd
+    scope: split.Scope
+
+
 def _shared(job: dict[str, Any], send: Send) -> None:
-    """Shared grading: candidate and checks in this process."""
-    prepared = _prepare_checks(job, send)
-    if prepared is None:
+    """Shared grading: candidate and checks in this process, by the rules of split grading."""
+    denylist.install(job["denylist"])
+    exam = _exam(job, send, None)
+    if exam is None:
         return
     module = _load(job, send)
     if module is None:
         return
-    found = module.__dict__
-
-    def entry_point(name: str) -> Any:
-        if name not in found:
-            raise NameError(f"name {name!r} is not defined")
-        return found[name]
-
-    base: dict[str, Any] = {"__builtins__": checks.Scope(found), "__name__": "checks"}
-    left = _run_checks(prepared.ready(base, entry_point), base, send, job["scratch"])
+    exam.end.look()
+    if exam.end.fault:
+        send("end", exit_code="error", reason="tampered", detail=exam.end.fault)
+        return
+    split.join(exam.end, split.CandidateEnd(None, module, _flush))
+    left = _run_checks(exam, send, job["scratch"])
     _say_end(send, left)
 
 
 def _candidate(job: dict[str, Any], send: Send) -> None:
     """Split grading, the candidate's side: loads the program and answers for it."""
+    denylist.install(job["denylist"])
     module = _load(job, send)
     if module is not None:
         _reserve.release()
@@ -162,18 +170,32 @@ def _grader(job: dict[str, Any], send: Send) -> None:
     denylist.open_to_all()
     if job["prepared"]:
         send("ready")  # there are checks, so the candidate may begin
-    prepared = _prepare_checks(job, send)
-    if prepared is None:
+    exam = _exam(job, send, LINK)
+    if exam is None:
         return
     if not job["prepared"]:
         send("ready")
-    end = split.GraderEnd(LINK, prepared.classes)
-    scope = split.SplitScope(end, prepared)
-    base: dict[str, Any] = {"__builtins__": scope, "__name__": "checks"}
-    ready = prepared.ready(base, scope.entry_point)
-    left = _run_checks(ready, base, send, job["scratch"], end)
-    _say_end(send, left)
+    _say_end(send, _run_checks(exam, send, job["scratch"]))
     signal.pause()  # the candidate may still be loading: how that ends is the supervisor's to see
+
+
+def _exam(job: dict[str, Any], send: Send, link: int | None) -> _Exam | None:
+    """Made before the candidate runs; None, and the end is said, if there are no checks.
+
+    Without a link the candidate is to run here, so what judges is watched.
+    """
+    prepared = _prepare_checks(job, send)
+    if prepared is None:
+        return None
+    names = prepared.names
+    if link is not None:
+        end = split.GraderEnd(link, names.classes)
+        return _Exam(prepared, end, split.Scope(end, prepared))
+    watch = guard.Watch(names)
+    end = split.GraderEnd(None, names.classes, watch.changed, at_once=watch.by_library)
+    scope = split.Scope(end, prepared, watch.modules)
+    scope.load_prompt()
+    return _Exam(prepared, end, scope)
 
 
 def _prepare_checks(job: dict[str, Any], send: Send) -> checks.Prepared | None:
@@ -182,7 +204,7 @@ def _prepare_checks(job: dict[str, Any], send: Send) -> checks.Prepared | None:
     What it took to get there is offered to the supervisor, for the next job with these checks.
     """
     if job["prepared"]:
-        return checks.Prepared(job["prepared"])
+        return checks.unpack(job["prepared"])
     try:
         prepared = checks.prepare(job["checks"], job["entry_point"], job["prompt"])
     except checks.NotACheck as error:
@@ -196,7 +218,6 @@ def _prepare_checks(job: dict[str, Any], send: Send) -> checks.Prepared | None:
 def _load(job: dict[str, Any], send: Send) -> types.ModuleType | None:
     """Compiles and runs the candidate's program; None, and the end is said, if that fails."""
     scratch = job["scratch"]
-    denylist.install(job["denylist"])
     _reserve.take()
     send("started")
     try:
@@ -219,19 +240,16 @@ def _load(job: dict[str, Any], send: Send) -> types.ModuleType | None:
     return module
 
 
-def _run_checks(
-    ready: list[checks.Check],
-    base: dict[str, Any],
-    send: Send,
-    scratch: str,
-    end: split.GraderEnd | None = None,
-) -> str | None:
+def _run_checks(exam: _Exam, send: Send, scratch: str) -> str | None:
     """Runs the checks one by one; the first that the candidate left by raising SystemExit.
 
     What the last one says is held until the end is said.
     """
+    end = exam.end
+    base: dict[str, Any] = {"__builtins__": exam.scope, "__name__": "checks"}
     denylist.friends.append(base)
     left: str | None = None
+    ready = exam.prepared.ready(base, exam.scope.entry_point)
     for number, check in enumerate(ready, 1):
         _reserve.take()
         held, reason, detail = False, None, "false"
@@ -245,22 +263,18 @@ def _run_checks(
             if is_a(error, *_LEAVING):
                 left = left or f"check {number}: {detail}"
         denylist.friends.pop()
-        if end is not None and (end.gone or end.fault or end.left):
+        end.look()
+        if end.gone:
+            signal.pause()  # how it went is the supervisor's to see
+        if end.fault:
+            detail = f"check {number}: {end.fault}"
+            send("end", exit_code="error", reason="tampered", detail=detail)
+            signal.pause()
+        if end.left:
             held = False
-            if end.gone:
-                signal.pause()  # how it went is the supervisor's to see
-            if end.fault:
-                send(
-                    "end",
-                    exit_code="error",
-                    reason="tampered",
-                    detail=f"check {number}: {end.fault}",
-                )
-                signal.pause()
             left = left or f"check {number}: {end.left}"
         detail = "" if held else detail
-        if end is None:
-            _flush()
+        _flush()
         last = number == len(ready)
         send("check", hold=last, number=number, held=held, reason=reason, detail=detail)
     return left

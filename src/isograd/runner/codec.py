@@ -40,6 +40,8 @@ SAFE_TYPES |= {
     for name, kind in vars(sys.modules["builtins"]).items()
     if isinstance(kind, type) and issubclass(kind, BaseException)
 }
+IN_PYTHON = (collections.Counter, fractions.Fraction)
+"""Those of them that compare in Python, and so by what a program can change."""
 _TYPE_NAMES = {kind: name for name, kind in SAFE_TYPES.items()}
 _SINGLETONS = {"Ellipsis": Ellipsis, "NotImplemented": NotImplemented}
 
@@ -61,6 +63,11 @@ _MUTABLE = frozenset(
 )
 
 Handle = Callable[[Any], list[Any]]
+
+
+def compare_in_python(nodes: list[Any]) -> bool:
+    """Whether there are objects of a class ``IN_PYTHON`` among nodes."""
+    return any(node[0] in ("N", "q") for node in nodes)
 
 
 class Table:

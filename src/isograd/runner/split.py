@@ -1,8 +1,11 @@
-"""Split grading: the candidate in one process, its checks in another, a socket between them.
+"""The candidate at one end, its checks at the other, and what may pass between them.
+
+In split grading each end is a process and a socket lies between them; in shared grading both are
+in one process and a message is handed over as it is. The rules are the same ones.
 
 Requests go both ways and nest: the grader asks the candidate's process to look a name up, to call,
 to read an attribute; while it waits, the candidate's process may ask the grader to call what it
-was given. Each request and each answer is one frame::
+was given. Each request and each answer is one message, on a socket one frame::
 
     {"do": OPERATION, "of": [VALUE, …], "with": [[NAME, VALUE], …], "nodes": […]}
     {"is": VALUE, "nodes": […], "now": [[N, NODE], …]}
@@ -26,7 +29,7 @@ import operator
 import os
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from . import checks, codec, wire, words
@@ -36,6 +39,7 @@ _T = TypeVar("_T")
 _MAX_BYTES = 64 << 20
 _MAX_MESSAGES = 1_000_000
 _MAX_DEPTH = 100
+_LOOKS = 1_000
 _LEAVING = ("SystemExit", "KeyboardInterrupt", "GeneratorExit")
 _NONSENSE = (wire.Malformed, ValueError, TypeError, KeyError, IndexError, AttributeError)
 
@@ -49,12 +53,16 @@ class CandidateLeft(BaseException):
 
 
 class End:
-    """One end of the link: sends requests, answers those that come while it waits."""
+    """One end of the link: sends requests, answers those that come while it waits.
 
-    def __init__(self, fd: int) -> None:
+    Without a descriptor the other end is in this process, and ``join`` says where.
+    """
+
+    def __init__(self, fd: int | None) -> None:
         self.gone = False
         self.fault: str | None = None
         self._fd = fd
+        self._other: End | None = None
         self._reader = wire.Reader(_MAX_BYTES)
         self._exports: list[Any] = []
         self._numbers: dict[int, int] = {}
@@ -106,13 +114,11 @@ class End:
         if named:
             message["with"] = [[name, table.add(value)] for name, value in named.items()]
         message["nodes"] = table.nodes
-        self._send(message)
         self._depth += 1
-        if self._depth > _MAX_DEPTH:
-            raise self._blame("calls are nested too deeply")
         try:
-            while "do" in (answer := self._receive()):
-                self._answer(answer)
+            if self._depth > _MAX_DEPTH:
+                raise self._blame("calls are nested too deeply")
+            answer = self._exchange(message)
         finally:
             self._depth -= 1
         try:
@@ -127,6 +133,15 @@ class End:
             raise self._blame("what crossed from the candidate is no value") from None
         raise error
 
+    def _exchange(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The other end's answer to a request."""
+        if self._other is not None:
+            return self._other._answer(request)
+        self._send(request)
+        while "do" in (answer := self._receive()):
+            self._send(self._answer(answer))
+        return answer
+
     def _blame(self, why: str) -> LinkBroken:
         self.fault = self.fault or why
         return LinkBroken(why)
@@ -140,8 +155,8 @@ class End:
             raise wire.Malformed("a change of what does not change")
         codec.fill(target, node, decoder.value)
 
-    def _answer(self, request: dict[str, Any]) -> None:
-        """Does what the other side asks, and says what came of it."""
+    def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Does what the other side asks; what came of it."""
         try:
             decoder = codec.Decoder(request.get("nodes"), self.resolve)
             of = [decoder.value(value) for value in request["of"]]
@@ -169,9 +184,10 @@ class End:
         answer["nodes"] = table.nodes
         if changes:
             answer["now"] = changes
-        self._send(answer)
+        return answer
 
     def _send(self, message: dict[str, Any]) -> None:
+        assert self._fd is not None
         data = wire.pack(message)
         self._count(len(data))
         try:
@@ -181,6 +197,7 @@ class End:
             raise LinkBroken("the link is closed") from None
 
     def _receive(self) -> dict[str, Any]:
+        assert self._fd is not None
         try:
             while (message := self._reader.next()) is None:
                 try:
@@ -279,7 +296,7 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
 class CandidateEnd(End):
     """The candidate's process: answers the grader until it is killed."""
 
-    def __init__(self, fd: int, module: types.ModuleType, flush: Callable[[], None]) -> None:
+    def __init__(self, fd: int | None, module: types.ModuleType, flush: Callable[[], None]) -> None:
         super().__init__(fd)
         self._globals = module.__dict__
         self._flush = flush
@@ -289,7 +306,7 @@ class CandidateEnd(End):
     def serve(self) -> None:
         """Answers until the link is closed or the supervisor ends this process."""
         while True:
-            self._answer(self._receive())
+            self._send(self._answer(self._receive()))
 
     def operation(self, name: str, of: list[Any]) -> Callable[..., Any]:
         return self._look_up if name == "name" else _OPERATIONS[name]
@@ -381,6 +398,11 @@ def _builtin_exception(kind: type) -> type:
     return Exception
 
 
+def join(grader: GraderEnd, candidate: CandidateEnd) -> None:
+    """Makes two ends without a descriptor the ends of one link."""
+    grader._other, candidate._other = candidate, grader
+
+
 # The grader's side
 
 
@@ -389,11 +411,25 @@ class GraderEnd(End):
 
     ``named`` are the names of classes that the checks or the prompt use: only objects of such a
     class of the candidate's may answer for themselves against plain values.
+
+    Where the candidate is in this process, ``watch`` says what it has changed here, told whether
+    it has given a value that compares in Python. With ``at_once`` it is asked after each of the
+    first answers, lest a change undo itself in what the check does next.
     """
 
-    def __init__(self, fd: int, named: frozenset[str]) -> None:
+    def __init__(
+        self,
+        fd: int | None,
+        named: frozenset[str],
+        watch: Callable[[bool], str | None] | None = None,
+        *,
+        at_once: bool = False,
+    ) -> None:
         super().__init__(fd)
         self._named = named
+        self._watch = watch
+        self._looks = _LOOKS if at_once else 0
+        self._got_python = False
         self._proxies: dict[int, Any] = {}
         self._classes: dict[int, type] = {}
         self._tested: set[int] = set()
@@ -402,6 +438,22 @@ class GraderEnd(End):
         self._items: dict[int, list[Any] | None] = {}
         self._lent: dict[str, Any] = {}
         self.left: str | None = None
+
+    def look(self) -> None:
+        """Makes a fault of a change to what judges."""
+        if self._watch is not None and (changed := self._watch(self._got_python)) is not None:
+            self._blame(f"it changes {changed}")
+
+    def _exchange(self, request: dict[str, Any]) -> dict[str, Any]:
+        answer = super()._exchange(request)
+        if self._watch is not None:
+            self._got_python = self._got_python or codec.compare_in_python(answer["nodes"])
+            if self._looks:
+                self._looks -= 1
+                self.look()
+                if self.fault:
+                    raise LinkBroken
+        return answer
 
     def look_up(self, name: str, *, as_handle: bool) -> tuple[Any, ...]:
         """A global of the candidate's: (), ("module", name) or ("value", value)."""
@@ -747,27 +799,42 @@ for _name, _operation, _result in (
 
 
 _JUDGES = {
-    "isclose": "math", "fabs": "math", "sqrt": "math", "floor": "math", "ceil": "math",
-    "pi": "math", "Counter": "collections", "OrderedDict": "collections",
-    "defaultdict": "collections", "deque": "collections", "Fraction": "fractions",
-    "Decimal": "decimal", "deepcopy": "copy", "reduce": "functools",
+    name: getattr(importlib.import_module(module), name)
+    for name, module in {
+        "isclose": "math", "fabs": "math", "sqrt": "math", "floor": "math", "ceil": "math",
+        "pi": "math", "Counter": "collections", "OrderedDict": "collections",
+        "defaultdict": "collections", "deque": "collections", "Fraction": "fractions",
+        "Decimal": "decimal", "deepcopy": "copy", "reduce": "functools",
+    }.items()
 }  # fmt: skip
-"""Names by which checks judge and which they leave the candidate to import: always the genuine."""
+"""By these names checks judge and leave them to the candidate to import: always the genuine."""
 
 
-_GENUINE = vars(builtins)
+_IMPORT = "__import__"
+_BUILTINS = {name: value for name, value in vars(builtins).items() if name != _IMPORT}
+"""The genuine ones, taken before a candidate is forked; ``__import__`` is the denylist's."""
 
 
-class SplitScope(dict[str, Any]):
-    """The builtins of a check whose candidate is elsewhere: where its free names are found.
+class Scope(dict[str, Any]):
+    """The builtins of a check: where its free names are found.
 
     In this order: the entry point, always the candidate's; a builtin; a standard module that the
     candidate has under that name, imported here; what the prompt defines, loaded here; another
-    global of the candidate's.
+    global of the candidate's. It stands where a namespace has its builtins, so that a check's own
+    names come first and bind nothing in the candidate. Made before the candidate runs. Import
+    statements ask the dictionary itself.
+
+    ``genuine`` are modules that were imported before a candidate could replace them.
     """
 
-    def __init__(self, end: GraderEnd, prepared: checks.Prepared) -> None:
-        super().__init__(__import__=_GENUINE["__import__"])  # the one that is looked up here
+    def __init__(
+        self,
+        end: GraderEnd,
+        prepared: checks.Prepared,
+        genuine: Mapping[str, types.ModuleType] | None = None,
+    ) -> None:
+        super().__init__({_IMPORT: builtins.__import__})
+        self._genuine = genuine or {}
         self._end = end
         self._prepared = prepared
         self._prompt: dict[str, Any] | None = None
@@ -776,21 +843,22 @@ class SplitScope(dict[str, Any]):
     def __getitem__(self, name: str) -> Any:
         if name == self._prepared.entry_point:
             return self.entry_point(name)
-        if name in _GENUINE:
-            return _GENUINE[name]
+        if name in _BUILTINS:
+            return _BUILTINS[name]
+        if name == _IMPORT:
+            return dict.__getitem__(self, name)
         found = self._end.look_up(name, as_handle=False)
-        if self._prompt is None:
-            self._prompt = self._prepared.load_prompt()
-        if name in self._prompt:
-            return self._prompt[name]
+        prompt = self.load_prompt()
+        if name in prompt:
+            return prompt[name]
         if not found:
-            raise KeyError(name)
-        if name in self._prepared.modules:
-            return _standard_module(name)
+            return vars(builtins)[name]
+        if name in self._prepared.names.modules:
+            return self._module(name)
         if name in _JUDGES:
-            return getattr(_standard_module(_JUDGES[name]), name)
+            return _JUDGES[name]
         if found[0] == "module":
-            return _standard_module(str(found[1]))
+            return self._module(str(found[1]))
         self._end.test(name, found[1])
         return found[1]
 
@@ -805,8 +873,18 @@ class SplitScope(dict[str, Any]):
         self._found[name] = found[1]
         return found[1]
 
+    def load_prompt(self) -> dict[str, Any]:
+        """What the prompt defines for these checks; loaded once."""
+        if self._prompt is None:
+            self._prompt = self._prepared.load_prompt()
+        return self._prompt
 
-def _standard_module(name: str) -> Any:
+    def _module(self, name: str) -> Any:
+        return self._genuine[name] if name in self._genuine else standard_module(name)
+
+
+def standard_module(name: str) -> types.ModuleType:
+    """A module that checks may have. Raises NameError, or what its import raises."""
     root = name.partition(".")[0]
     known = name in sys.modules or root in sys.stdlib_module_names
     if not known or root in ("antigravity", "this", "test", "idlelib", "turtledemo", "_isograd"):

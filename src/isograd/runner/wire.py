@@ -14,8 +14,11 @@ import struct
 from typing import Any
 
 _HEADER = struct.Struct(">I")
-# Taken now: a candidate may change the json module of its process later.
-_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+# Taken now, and in C: a candidate may change the json and os modules of its process later.
+_write = os.write
+_encode = json.encoder.c_make_encoder(  # type: ignore[attr-defined]
+    None, None, json.encoder.encode_basestring, None, ":", ",", False, False, True
+)
 _decode = json.JSONDecoder().decode
 MAX_FRAME = 256 * 1024 * 1024
 
@@ -26,7 +29,7 @@ class Malformed(Exception):
 
 def pack(message: dict[str, Any]) -> bytes:
     """One message as a frame. Surrogates as they are: two escapes would come out as one."""
-    body = _encode(message).encode("utf-8", "surrogatepass")
+    body = "".join(_encode(message, 0)).encode("utf-8", "surrogatepass")
     return _HEADER.pack(len(body)) + body
 
 
@@ -84,4 +87,4 @@ def write_all(fd: int, data: bytes) -> None:
     """Writes every byte to a blocking descriptor."""
     view = memoryview(data)
     while view:
-        view = view[os.write(fd, view) :]
+        view = view[_write(fd, view) :]

@@ -1,0 +1,192 @@
+"""Shared grading: what the candidate may not have changed when a check is believed.
+
+Candidate and checks share one process, and with it the builtins, the standard library and the
+runner. A change there is not prevented, it is noticed: after the candidate is loaded, and after
+each check, before its result is told.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import itertools
+import operator
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from . import checks, codec, split, wire, words
+
+_FREE = frozenset({
+    "print", "input", "open", "exit", "quit", "help", "excepthook", "displayhook", "unraisablehook",
+})  # fmt: skip
+"""Names that honest programs replace and that judge nothing."""
+
+_IMPORT = "__import__"
+"""The denylist replaces it, once for a lane or for a job, so it is held when that is done."""
+
+_IMMUTABLE = 1 << 8
+"""Py_TPFLAGS_IMMUTABLETYPE: a class that no program can change."""
+
+_LOADED = sys.modules
+_PARTS = operator.attrgetter("__code__", "__defaults__", "__kwdefaults__")
+
+
+def take_copies(*modules: types.ModuleType) -> None:
+    """Gives modules copies of their own of the library modules that they have by name, so that
+    what a candidate changes there is not what they use."""
+    for namespace in map(_namespace, modules):
+        for name, value in [*namespace.items()]:
+            library = type(value) is types.ModuleType and not value.__name__.startswith("_isograd")
+            if library and value not in (sys, builtins):
+                namespace[name] = types.SimpleNamespace(**_namespace(value))
+
+
+def take_own_copies() -> None:
+    """As ``take_copies``, for the part of the runner that judges. Done before the fork."""
+    take_copies(checks, codec, split, wire, words, sys.modules[__name__])
+
+
+class Watch:
+    """What judges, as it was before the candidate ran.
+
+    That is the builtins and the modules that the checks use; where they use names that may stand
+    for any module, all that are loaded. ``modules`` are these, the genuine ones; ``by_library`` is
+    whether the checks use anything but plain names and builtins.
+    """
+
+    def __init__(self, names: checks.Names) -> None:
+        self.modules: dict[str, types.ModuleType] = {}
+        self._held: list[_Held] = []
+        self._import = builtins.__import__
+        self.by_library = any(names)
+        if not self.by_library:
+            return
+        for name in names.modules | names.imported:
+            with contextlib.suppress(Exception):
+                self.modules[name] = split.standard_module(name)
+        for name, module in self.modules.items():
+            self._held.append(_of_module(name, module))
+            self._held += map(_of_class, _classes(module))
+        if names.aliases:
+            for name, module in [*_LOADED.items()]:
+                known = "." in name or name in self.modules
+                if not known and isinstance(module, types.ModuleType):
+                    self.modules[name] = module
+                    self._held.append(_of_module(name, module))
+
+    def changed(self, values: bool = False) -> str | None:
+        """A name that means something else now, or None. Asks the candidate's objects nothing.
+
+        ``values`` is whether the candidate gave a value that compares in Python: then, and where
+        the checks use anything but plain names, the classes of such values count, and so do
+        the exceptions of the builtins. Checks themselves have the genuine ones.
+        """
+        for name, module in self.modules.items():
+            if _LOADED.get(name) is not module:
+                return name
+        if builtins.__import__ is not self._import:
+            return "builtins.__import__"
+        always = [_BUILTINS, *_IN_PYTHON] if values or self.by_library else [_BUILTINS]
+        for held in itertools.chain(always, self._held):
+            if (name_changed := held.changed()) is not None:
+                return name_changed
+        return None
+
+
+class _Held:
+    """Names of a namespace as they were, all or some, and the code of the functions among them.
+
+    It keeps what they meant, so that nothing new comes to lie where that lay. As long as nothing
+    changed it touches values only, and no names: in a forked process each object that it
+    touches is a page to be copied.
+    """
+
+    def __init__(
+        self, name: str, namespace: Mapping[str, Any], keys: Iterable[str] | None = None
+    ) -> None:
+        self._name = name
+        self._namespace = namespace
+        self._size = len(namespace) if keys is None else None
+        self._was = {key: namespace[key] for key in (namespace if keys is None else keys)}
+        self._values = _values_of([*self._was])
+        self._ids = list(map(id, self._values(namespace)))
+        self._functions = [was for was in self._was.values() if type(was) is types.FunctionType]
+        self._parts = list(map(_PARTS, self._functions))
+        self._part_ids = list(map(id, itertools.chain.from_iterable(self._parts)))
+
+    def changed(self) -> str | None:
+        """As ``Watch.changed``."""
+        try:
+            if list(map(id, self._values(self._namespace))) == self._ids:
+                return self._changed_otherwise()
+        except KeyError:
+            pass
+        get = self._namespace.get
+        changed = (f"{self._name}.{key}" for key, was in self._was.items() if get(key) is not was)
+        return next(changed, self._name)
+
+    def _changed_otherwise(self) -> str | None:
+        if self._size is not None and len(self._namespace) != self._size:
+            return self._name
+        if not self._functions:
+            return None
+        parts = map(id, itertools.chain.from_iterable(map(_PARTS, self._functions)))
+        return None if list(parts) == self._part_ids else f"the code of {self._name}"
+
+
+def _values_of(keys: list[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+    """What gives the values of these names and touches no name."""
+    if len(keys) > 1:
+        return operator.itemgetter(*keys)
+    return lambda namespace: tuple(namespace[key] for key in keys)
+
+
+def _of_class(kind: type) -> _Held:
+    """All that a class has, and that it has no more: that would come before what it inherits."""
+    return _Held(kind.__name__, vars(kind))
+
+
+def _of_module(name: str, module: types.ModuleType, but: Iterable[str] = ()) -> _Held:
+    """What can be called in a module and what is calculated with; its other names hold state
+    that an honest program changes."""
+    namespace = _namespace(module)
+    free = _FREE.union(but, [_IMPORT])
+    judging = [
+        key
+        for key, value in namespace.items()
+        if (callable(value) or type(value) is float) and key not in free
+    ]
+    return _Held(name, namespace, judging)
+
+
+def _classes(module: types.ModuleType) -> Iterator[type]:
+    """The classes that a module has of its own package's and that a program can change."""
+    package = module.__name__.partition(".")[0]
+    for kind in _namespace(module).values():
+        if (
+            isinstance(kind, type)
+            and not kind.__flags__ & _IMMUTABLE
+            and kind.__module__.partition(".")[0] == package
+        ):
+            yield kind
+
+
+def _namespace(module: types.ModuleType) -> dict[str, Any]:
+    """A module's namespace, without asking the module: the denylist may have closed it."""
+    namespace: dict[str, Any] = types.ModuleType.__getattribute__(module, "__dict__")
+    return namespace
+
+
+# Held before a candidate is forked.
+_EXCEPTIONS = [
+    name
+    for name, value in vars(builtins).items()
+    if isinstance(value, type) and issubclass(value, BaseException)
+]
+_BUILTINS = _of_module("builtins", builtins, _EXCEPTIONS)
+_IN_PYTHON = [
+    _Held("builtins", vars(builtins), _EXCEPTIONS),
+    *(_of_class(kind) for kind in codec.IN_PYTHON),
+]
