@@ -194,6 +194,7 @@ def test_a_fault_of_ours_is_no_score(
     """What could not be graded is named, left out of pass@k and of the file, and status 3."""
     out = tmp_path / "results.jsonl"
     words = [*batch, "--sandbox", "docker", "--out", str(out), "--json", "--fail-under", "1"]
+    words.append("--no-dedupe")
     fake_walls(docker=lambda job: PASS if job.sample else SandboxCrashed("the lane died"))
     ended = isograd("run", *words)
     assert ended.status == 3
@@ -223,7 +224,8 @@ def test_a_wall_that_is_gone_stops_the_run_and_keeps_what_there_is(
     """No report is printed for half a batch, and nothing is scored 0."""
     out = tmp_path / "results.jsonl"
     fake_walls(docker=[PASS, PASS, *[SandboxUnavailable("no Docker daemon: start it")] * 4])
-    ended = isograd("run", *batch, "--sandbox", "docker", "--out", out, "--json")
+    words = [*batch, "--no-dedupe", "--sandbox", "docker"]
+    ended = isograd("run", *words, "--out", out, "--json")
     assert ended.status == 3
     assert ended.complaint == "isograd: no Docker daemon: start it\n"
     kept = [json.loads(line) for line in out.read_text("utf-8").splitlines()[1:]]
@@ -259,10 +261,31 @@ def test_timeouts_are_run_once_more_alone_if_asked(
     """The second verdict counts, and the report says how many changed."""
     late = Envelope(exit_code="timeout", score=0, passed=0, total=1, per_assertion=(None,))
     fake_walls(docker=[late, late, PASS, PASS, PASS, PASS, PASS, late])
-    ended = isograd("run", *batch, "--sandbox", "docker", "--json", "--retry-timeouts")
+    words = [*batch, "--no-dedupe", "--sandbox", "docker"]
+    ended = isograd("run", *words, "--json", "--retry-timeouts")
     report = ended.object
     assert report["timeouts_retried"] == {"retried": 2, "changed": 1}
     assert (report["exit_codes"]["pass"], report["exit_codes"]["timeout"]) == (5, 1)
+
+
+def test_identical_samples_run_once_unless_asked_otherwise(
+    isograd: Run, tmp_path: Path, batch: list[str], fake_walls: Callable[..., None]
+) -> None:
+    """Each sample counts; the report says how many were merged."""
+    seen: list[Job] = []
+
+    def keep(job: Job) -> Envelope:
+        seen.append(job)
+        return PASS
+
+    fake_walls(docker=keep)
+    rows = [{"task_id": "a", "completion": RIGHT}] * 6
+    words = [*batch, "--samples", str(_lines(tmp_path / "same.jsonl", rows))]
+    merged = isograd("run", *words, "--sandbox", "docker", "--json").object
+    assert (merged["samples"], merged["merged"], len(seen)) == (6, 5, 1)
+    each = isograd("run", *words, "--sandbox", "docker", "--json", "--no-dedupe").object
+    assert (each["samples"], each["merged"], len(seen)) == (6, 0, 7)
+    assert each["pass_at_k"] == merged["pass_at_k"]
 
 
 def test_a_benchmark_by_its_name(isograd: Run, tmp_path: Path) -> None:

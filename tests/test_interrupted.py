@@ -80,7 +80,7 @@ class Command:
         if host is not None:
             environment["DOCKER_HOST"] = host
         self._process = subprocess.Popen(
-            [sys.executable, "-c", before + START, "run", *words, "--out", str(out)],
+            [sys.executable, "-c", before + START, "run", "--no-dedupe", *words, "--out", str(out)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

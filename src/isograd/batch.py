@@ -12,6 +12,7 @@ from isograd.contract import DEFAULT_DENYLIST, ExitCode, Grading, Job, Limits, R
 from isograd.formats import SampleSet, TaskSet
 from isograd.report import ResultsFile, Summary
 from isograd.sandbox import Pool, Sandbox
+from isograd.sandbox.repeats import Repeats
 from isograd.scoring import job_of
 
 
@@ -62,12 +63,14 @@ def run_batch(
     out: Path | None = None,
     resume: bool = False,
     retry_timeouts: bool = False,
+    dedupe: bool = True,
     on_result: Callable[[Result], None] = lambda result: None,
 ) -> Summary:
     """Grades a batch on ``lanes`` lanes; results are appended to ``out`` as they come.
 
     With ``resume`` what ``out`` holds is counted and not graded again. With ``retry_timeouts``
-    what timed out runs once more at the end, alone, and that verdict counts. Raises InputError,
+    what timed out runs once more at the end, alone, and that verdict counts. With ``dedupe``
+    identical samples of a task run once, and the summary says how many did not. Raises InputError,
     SandboxUnavailable; what was graded until then is kept.
     """
     summary = Summary()
@@ -89,7 +92,8 @@ def run_batch(
         for result in file.done if file is not None else ():
             keep(result, graded=False)
         late: set[tuple[str, int]] = set()
-        results = pool.grade(batch.jobs(lambda s: (s.task_id, s.index) not in done))
+        wanted = batch.jobs(lambda s: (s.task_id, s.index) not in done)
+        results = pool.grade(wanted, dedupe=dedupe)
         try:
             for result in results:
                 if retry_timeouts and _timed_out(result):
@@ -100,8 +104,11 @@ def run_batch(
             pool.close()  # before the generator's end, which waits for the running jobs
             raise
         summary.retried = len(late)
+        repeats = Repeats()
         for job in batch.jobs(lambda s: (s.task_id, s.index) in late):
-            result = pool.run_alone(job)
+            digest = repeats.digest(job)
+            result = (repeats.known(digest, job) if dedupe else None) or pool.run_alone(job)
+            repeats.keep(digest, result)
             summary.retries_changed += not _timed_out(result)
             keep(result)
     return summary

@@ -174,6 +174,12 @@ _batch = _options(
 @click.option("--out", type=click.Path(path_type=Path), help="Append results to this file.")
 @click.option("--resume", is_flag=True, help="Go on with the file that --out names.")
 @click.option("--retry-timeouts", is_flag=True, help="Run what timed out once more, alone.")
+@click.option(
+    "--dedupe/--no-dedupe",
+    default=True,
+    show_default=True,
+    help="Run identical samples of a task once, and count the verdict for each.",
+)
 @click.option("--fail-under", type=float, metavar="X", help="Exit with 1 if pass@1 is below X.")
 @_json
 def run(
@@ -181,6 +187,7 @@ def run(
     out: Path | None,
     resume: bool,
     retry_timeouts: bool,
+    dedupe: bool,
     fail_under: float | None,
     as_json: bool,
     **settings: Any,
@@ -206,6 +213,7 @@ def run(
             out=out,
             resume=resume,
             retry_timeouts=retry_timeouts,
+            dedupe=dedupe,
             on_result=lambda result: advance(),
         )
     return _report(summary, wanted, fail_under, as_json)

@@ -26,6 +26,9 @@ class Measurement(Frozen):
     layers: tuple[str, ...] = Field(
         default=(), description="the protections in force behind the wall"
     )
+    merged: bool = Field(
+        default=False, description="whether an identical job of the batch ran, and not this one"
+    )
     retries: int = Field(
         default=0, description="times that the job was run again after a lane died"
     )

@@ -18,6 +18,7 @@ class Summary:
 
     def __init__(self) -> None:
         self.samples = 0
+        self.merged = 0
         self.retried = 0
         self.retries_changed = 0
         self.exit_codes: Counter[str] = Counter({code.value: 0 for code in ExitCode})
@@ -39,7 +40,11 @@ class Summary:
         passed = envelope.exit_code is ExitCode.PASS
         self._passed.setdefault(result.task_id, []).append(passed)
         self._scores += envelope.score
-        wall_s = result.measurement.wall_s if result.measurement else 0.0
+        measurement = result.measurement
+        if measurement is not None and measurement.merged:
+            self.merged += 1
+            return
+        wall_s = measurement.wall_s if measurement else 0.0
         row = (wall_s, result.task_id, result.sample, envelope.exit_code.value)
         if len(self._slowest) < _SLOWEST:
             heapq.heappush(self._slowest, row)
@@ -61,6 +66,7 @@ class Summary:
         return {
             "samples": self.samples,
             "tasks": len(samples),
+            "merged": self.merged,
             "mean_score": self.mean_score,
             "exit_codes": dict(self.exit_codes),
             "reasons": dict(sorted(self.reasons.items())),

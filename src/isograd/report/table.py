@@ -34,6 +34,8 @@ def print_summary(summary: dict[str, Any], console: Console) -> None:
                 row["task_id"], str(row["sample"]), row["exit_code"], f"{row['wall_s']:.3f}"
             )
         console.print(slowest)
+    if summary["merged"]:
+        console.print(f"{summary['merged']} samples are like another of their task: not run again")
     if (retried := summary["timeouts_retried"])["retried"]:
         console.print(
             f"{retried['retried']} timeouts ran once more, alone: {retried['changed']} changed"

@@ -12,6 +12,7 @@ from typing import Self
 from isograd.contract import Envelope, Job, Result
 from isograd.errors import InputError, SandboxCrashed, SandboxUnavailable
 from isograd.sandbox.base import Sandbox
+from isograd.sandbox.repeats import Repeats
 
 
 class Pool:
@@ -72,36 +73,47 @@ class Pool:
         """One job while no other runs, for verdicts that a busy machine may have changed."""
         return self._result(job, self._gate.alone)
 
-    def grade(self, jobs: Iterable[Job]) -> Iterator[Result]:
+    def grade(self, jobs: Iterable[Job], *, dedupe: bool = False) -> Iterator[Result]:
         """The results of ``jobs``, in the order in which they finish.
 
         ``jobs`` is read as lanes get free, so it may be endless; what is kept in memory does not
-        grow with it. A job that fails by our fault gives a result without an envelope. Raises
-        SandboxUnavailable, after the results that there are, when no lane can be had.
+        grow with it. A job that fails by our fault gives a result without an envelope. With
+        ``dedupe`` jobs that differ in their labels only run once: the others get the same
+        envelope, and a measurement that says ``merged``. Raises SandboxUnavailable, after the
+        results that there are, when no lane can be had.
         """
-        todo = iter(jobs)
+        repeats = Repeats()
+        todo: Iterator[tuple[Job, bytes | None] | Result]
+        todo = repeats.sift(jobs) if dedupe else ((job, None) for job in jobs)
         gone: SandboxUnavailable | None = None
-        pending: set[Future[Result]] = set()
+        pending: dict[Future[Result], bytes | None] = {}
         executor = ThreadPoolExecutor(self._lanes, thread_name_prefix="isograd")
         try:
             more = True
             while more or pending:
                 while more and gone is None and len(pending) < 2 * self._lanes:
-                    try:
-                        pending.add(executor.submit(self._result, next(todo)))
-                    except StopIteration:
+                    next_one = next(todo, None)
+                    if next_one is None:
                         more = False
+                    elif isinstance(next_one, Result):
+                        yield next_one
+                    else:
+                        job, digest = next_one
+                        pending[executor.submit(self._result, job)] = digest
                 if gone is not None:
                     more = False
-                    pending = {future for future in pending if not future.cancel()}
-                done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                    pending = {one: of for one, of in pending.items() if not one.cancel()}
+                done, _ = wait(pending, return_when=FIRST_COMPLETED)
                 for future in done:
+                    digest = pending.pop(future)
                     try:
                         result = future.result()
                     except SandboxUnavailable as error:
                         gone = gone or error
-                    else:
-                        yield result
+                        continue
+                    yield result
+                    if digest is not None:
+                        yield from repeats.settle(digest, result)
             if gone is not None:
                 raise gone
         except BaseException as error:
