@@ -125,6 +125,12 @@ _wall = _options(
         metavar="NAME",
         help="A distribution that candidates may import; may be repeated.",
     ),
+    click.option(
+        "--preload",
+        callback=lambda context, option, names: tuple(filter(None, (names or "").split(","))),
+        metavar="NAMES",
+        help="Modules that each candidate finds loaded, such as numpy,pandas.",
+    ),
     click.option("--spawn", type=click.Choice(["zygote", "fresh"]), help="How candidates start."),
     click.option("--recycle", type=click.IntRange(1), help="A new lane after N candidates."),
     _allow,
@@ -491,7 +497,7 @@ def _only_maker(sandbox: str, settings: dict[str, Any]) -> Callable[[], Sandbox]
 def _maker(sandbox: str, settings: dict[str, Any]) -> Callable[[], Sandbox]:
     from isograd.sandbox.choose import sandbox_maker
 
-    names = ("allow_code_exec", "image", "runtime", "packages", "spawn", "recycle")
+    names = ("allow_code_exec", "image", "runtime", "packages", "preload", "spawn", "recycle")
     return sandbox_maker(sandbox, **{name: settings[name] for name in names})
 
 

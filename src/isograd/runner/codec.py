@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import base64
 import collections
+import contextlib
 import datetime
 import decimal
 import fractions
+import importlib
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -168,20 +170,40 @@ def _time_node(value: Any, kind: type) -> list[Any] | None:
     return None
 
 
+_HEAP_TYPE = 1 << 9
+"""Py_TPFLAGS_HEAPTYPE: a class that Python code has made."""
+_FLAGS = type.__dict__["__flags__"].__get__
+
+
+def _numpy() -> tuple[Any, Any, Any] | None:
+    """numpy's array, dtype and scalar classes where this process has numpy, and not a module of
+    the candidate's that calls itself so."""
+    module = sys.modules.get("numpy")
+    kinds = tuple(getattr(module, name, None) for name in ("ndarray", "dtype", "generic"))
+    if any(not isinstance(kind, type) or _FLAGS(kind) & _HEAP_TYPE for kind in kinds):
+        return None
+    return kinds[0], kinds[1], kinds[2]
+
+
+def _is_array(value: Any) -> bool:
+    """Whether it is one of numpy's that crosses as type and bytes."""
+    numpy = _numpy() if getattr(type(value), "__module__", "") == "numpy" else None
+    if numpy is None or type(value) is not numpy[0]:
+        return False
+    return not value.dtype.hasobject and value.dtype.names is None
+
+
 def _array_node(value: Any, kind: type) -> list[Any] | None:
     """Arrays and scalars of numpy, where this process has it: as type and bytes."""
-    numpy = sys.modules.get("numpy")
-    if numpy is None or getattr(kind, "__module__", "") != "numpy":
+    if getattr(kind, "__module__", "") != "numpy" or (numpy := _numpy()) is None:
         return None
-    if kind is numpy.ndarray and not value.dtype.hasobject and value.dtype.names is None:
-        shape, data = list(value.shape), value.tobytes()
-    elif issubclass(kind, numpy.generic) and kind is getattr(numpy, kind.__name__, None):
-        if value.dtype.hasobject or value.dtype.names is not None:
-            return None
-        shape, data = None, value.tobytes()
-    else:
+    array, _, scalar = numpy
+    if kind is not array and not (issubclass(kind, scalar) and not _FLAGS(kind) & _HEAP_TYPE):
         return None
-    return ["np", value.dtype.str, shape, base64.b64encode(data).decode("ascii")]
+    if value.dtype.hasobject or value.dtype.names is not None:
+        return None
+    shape = list(value.shape) if kind is array else None
+    return ["np", value.dtype.str, shape, base64.b64encode(value.tobytes()).decode("ascii")]
 
 
 class Decoder:
@@ -329,7 +351,12 @@ def _inside(node: list[Any]) -> list[int]:
 def fill(target: Any, node: list[Any], value: Callable[[Any], Any]) -> None:
     """Makes a mutable object hold what a node of its kind says, and nothing else."""
     kind = node[0]
-    if kind == "B":
+    if kind == "np":
+        array = _array(node)
+        if target.shape != array.shape:
+            target.resize(array.shape, refcheck=False)
+        target[...] = array
+    elif kind == "B":
         target[:] = base64.b64decode(_text(node[1]), validate=True)
     elif kind in ("D", "N", "O", "E"):
         pairs = [(value(k), value(v)) for k, v in node[1]]
@@ -346,6 +373,8 @@ def fill(target: Any, node: list[Any], value: Callable[[Any], Any]) -> None:
 
 def same_kind(target: Any, node: Any) -> bool:
     """Whether a node says what an object of this very type holds."""
+    if _is_array(target):
+        return bool(node[:2] == ["np", target.dtype.str] and node[2] is not None)
     shell = _SHELLS.get(node[0]) if isinstance(node, list) and node else None
     return shell is not None and type(shell([node[0], [], None])) is type(target)
 
@@ -353,6 +382,8 @@ def same_kind(target: Any, node: Any) -> bool:
 def snapshot(value: Any) -> Any:
     """What a mutable object holds, to be compared with ``unchanged``; None if it is immutable."""
     kind = type(value)
+    if _is_array(value):
+        return (value.shape, value.tobytes())
     if kind not in _MUTABLE:
         return None
     if kind is bytearray:
@@ -363,7 +394,7 @@ def snapshot(value: Any) -> Any:
 def unchanged(value: Any, before: Any) -> bool:
     """Whether a mutable object holds the very same things in the same order."""
     now = snapshot(value)
-    if isinstance(now, bytes):
+    if isinstance(now, bytes | tuple):
         return bool(now == before)
     if len(now) != len(before):
         return False
@@ -385,11 +416,20 @@ def _whole(value: Any) -> int:
 
 
 def _array(node: list[Any]) -> Any:
-    numpy = sys.modules.get("numpy")
+    with contextlib.suppress(ImportError):
+        importlib.import_module("numpy")  # the other process has loaded it
+    numpy = _numpy()
     if numpy is None:
         raise Malformed("an array, and no numpy here")
-    dtype = numpy.dtype(_text(node[1]))
+    array, kind, _ = numpy
+    dtype = kind(_text(node[1]))
     if dtype.hasobject:
         raise Malformed("an array of objects")
-    data = numpy.frombuffer(base64.b64decode(_text(node[3]), validate=True), dtype=dtype)
-    return data[0] if node[2] is None else data.reshape(node[2]).copy()
+    data = base64.b64decode(_text(node[3]), validate=True)
+    if node[2] is None:
+        return array((1,), dtype, data)[0]
+    shape = tuple([_whole(size) for size in node[2]])
+    made = array(shape, dtype, data).copy()
+    if made.nbytes != len(data):
+        raise Malformed("an array of another size")
+    return made

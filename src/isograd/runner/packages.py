@@ -11,6 +11,10 @@ from typing import Any
 _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
+modules: frozenset[str] = frozenset()
+"""The top-level modules that may be imported beside the standard library's."""
+
+
 class Missing(Exception):
     """A distribution that was asked for is not installed behind this wall."""
 
@@ -42,8 +46,9 @@ def allow(distributions: list[str], path: list[str]) -> dict[str, str]:
         for distribution in importlib.metadata.distributions(path=path)
         if distribution.metadata["Name"]
     }
+    global modules  # noqa: PLW0603
     versions: dict[str, str] = {}
-    modules: set[str] = set()
+    found_modules: set[str] = set()
     queue = [_canonical(name) for name in distributions]
     wanted = set(queue)
     while queue:
@@ -59,12 +64,13 @@ def allow(distributions: list[str], path: list[str]) -> dict[str, str]:
         for file in distribution.files or ():
             top = file.parts[0].partition(".")[0]
             if top.isidentifier() and (len(file.parts) > 1 or file.suffix in (".py", ".so")):
-                modules.add(top)
+                found_modules.add(top)
         for requirement in distribution.requires or ():
             found = _NAME.match(requirement)
             if found and "extra ==" not in requirement:
                 queue.append(_canonical(found.group()))
-    sys.meta_path.append(_Finder(frozenset(modules), path))
+    modules = frozenset(found_modules)
+    sys.meta_path.append(_Finder(modules, path))
     return versions
 
 

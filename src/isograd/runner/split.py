@@ -32,7 +32,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from . import checks, codec, wire, words
+from . import checks, codec, packages, wire, words
 
 _T = TypeVar("_T")
 
@@ -886,7 +886,8 @@ class Scope(dict[str, Any]):
 def standard_module(name: str) -> types.ModuleType:
     """A module that checks may have. Raises NameError, or what its import raises."""
     root = name.partition(".")[0]
-    known = name in sys.modules or root in sys.stdlib_module_names
+    ours = root in sys.stdlib_module_names or root in packages.modules
+    known = name in sys.modules or ours
     if not known or root in ("antigravity", "this", "test", "idlelib", "turtledemo", "_isograd"):
         raise NameError(f"no module {name!r} for checks")
     return importlib.import_module(name)

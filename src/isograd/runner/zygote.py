@@ -22,7 +22,7 @@ import struct
 import sys
 from typing import Any
 
-from . import child, denylist, kernel, packages
+from . import child, denylist, kernel, packages, scratch
 
 REQUEST = struct.Struct("!cq")
 FRESH, GRADER = 1, 2
@@ -47,8 +47,9 @@ def prepare(config: dict[str, Any]) -> tuple[dict[str, str], bool]:
     import importlib
 
     versions = packages.allow(config["packages"], config["site"]) if config["packages"] else {}
-    for name in [*COMMON, *config["preload"]]:
+    for name in COMMON:
         importlib.import_module(name)
+    _preload(config["preload"], config["scratch"])
     import builtins
     from _sitebuiltins import Quitter, _Helper
 
@@ -70,6 +71,37 @@ def prepare(config: dict[str, Any]) -> tuple[dict[str, str], bool]:
     gc.freeze()
     child.size = kernel.address_space()
     return versions, child.ruleset is not None
+
+
+def _preload(names: list[str], directory: str) -> None:
+    """Loads modules that candidates use. They find a home as a candidate does, and leave nothing
+    there. Raises RuntimeError."""
+    import importlib
+
+    if not names:
+        return
+    home = f"{directory}/job"
+    os.mkdir(home)
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            raise RuntimeError(
+                f"cannot preload {name}: {error}: name its distribution in packages, "
+                "and have it installed behind this wall"
+            ) from None
+    scratch.empty(home)
+    os.rmdir(home)
+    if len(os.listdir("/proc/self/task")) > 1:
+        raise RuntimeError(f"cannot preload {', '.join(names)}: threads run after the import")
+
+
+def _reseed() -> None:
+    """New numbers for the next child: no two children have the same."""
+    random.seed()
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
 
 
 def serve(
@@ -94,7 +126,7 @@ def serve(
                 pid = -1
             if pid == 0:
                 _become_child(number, fds, fresh, uid)
-            random.seed()  # each child has numbers of its own
+            _reseed()
             for fd in fds:
                 os.close(fd)
             if pid > 0:

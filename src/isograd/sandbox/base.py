@@ -101,7 +101,8 @@ class Sandbox(ABC):
 
     ``spawn`` is how a candidate's process comes to be: a fork of a warm interpreter, or an
     interpreter of its own. ``recycle`` replaces the lane after that many candidates. ``packages``
-    names the distributions that candidates may import; ``ceiling`` bounds what a job may ask for.
+    names the distributions that candidates may import, ``preload`` modules that each candidate
+    finds loaded, so that numpy costs it nothing; ``ceiling`` bounds what a job may ask for.
     ``landlock`` puts that layer in force where the kernel has it; no verdict depends on it.
     """
 
@@ -113,6 +114,7 @@ class Sandbox(ABC):
         spawn: Spawn = "zygote",
         recycle: int | None = None,
         packages: tuple[str, ...] = (),
+        preload: tuple[str, ...] = (),
         ceiling: Limits = CEILING,
         landlock: bool = True,
     ) -> None:
@@ -123,6 +125,7 @@ class Sandbox(ABC):
         self._spawn: Spawn = spawn
         self._recycle = recycle
         self._packages = tuple(packages)
+        self._preload = tuple(preload)
         self._ceiling = ceiling
         self._landlock = landlock
         self._lane: _Lane | None = None
@@ -274,7 +277,7 @@ class Sandbox(ABC):
             "uid_seed": secrets.randbits(31),
             "packages": list(self._packages),
             "site": [],
-            "preload": [],
+            "preload": list(self._preload),
             "landlock": self._landlock,
             "denylist": list(DEFAULT_DENYLIST),
             "idle_s": IDLE_S,

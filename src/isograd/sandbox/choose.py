@@ -21,6 +21,7 @@ def sandbox_maker(
     image: str | None = None,
     runtime: str | None = None,
     packages: Sequence[str] = (),
+    preload: Sequence[str] = (),
     spawn: str | None = None,
     recycle: int | None = None,
 ) -> Callable[[], Sandbox]:
@@ -31,7 +32,11 @@ def sandbox_maker(
     ``docker:runsc``, ``docker:runsc,fresh``. Raises InputError, OptInRequired.
     """
     backend, _, words = spec.partition(":")
-    settings: dict[str, Any] = {"packages": tuple(packages), "recycle": recycle}
+    settings: dict[str, Any] = {
+        "packages": tuple(packages),
+        "preload": tuple(preload),
+        "recycle": recycle,
+    }
     if spawn is not None:
         settings["spawn"] = spawn
     for word in filter(None, words.split(",")):
