@@ -3,44 +3,51 @@
 A candidate's failure is data (an ``Envelope``); our failure is an exception (``SandboxError``).
 """
 
-from isograd.contract import (
-    Assertions,
-    Envelope,
-    ExitCode,
-    Job,
-    Limits,
-    Measurement,
-    Program,
-    Reason,
-    Result,
-    Sample,
-    Task,
-)
-from isograd.errors import (
-    InputError,
-    IsogradError,
-    OptInRequired,
-    SandboxCrashed,
-    SandboxError,
-    SandboxUnavailable,
-)
-from isograd.sandbox import (
-    BubblewrapSandbox,
-    DockerSandbox,
-    FakeSandbox,
-    Pool,
-    Sandbox,
-    SubprocessSandbox,
-)
-from isograd.scoring import (
-    extract_code,
-    grade,
-    pass_at_k,
-    pass_at_k_estimator,
-    run_candidate,
-    score,
-    score_code_exec,
-)
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from isograd._lazy import lazily
+
+if TYPE_CHECKING:
+    from isograd.contract import (
+        Assertions,
+        Envelope,
+        ExitCode,
+        Job,
+        Limits,
+        Measurement,
+        Program,
+        Reason,
+        Result,
+        Sample,
+        Task,
+    )
+    from isograd.errors import (
+        InputError,
+        IsogradError,
+        OptInRequired,
+        SandboxCrashed,
+        SandboxError,
+        SandboxUnavailable,
+    )
+    from isograd.sandbox import (
+        BubblewrapSandbox,
+        DockerSandbox,
+        FakeSandbox,
+        Pool,
+        Sandbox,
+        SubprocessSandbox,
+    )
+    from isograd.scoring import (
+        extract_code,
+        grade,
+        pass_at_k,
+        pass_at_k_estimator,
+        run_candidate,
+        score,
+        score_code_exec,
+    )
 
 __all__ = [
     "Assertions",
@@ -74,3 +81,21 @@ __all__ = [
     "score",
     "score_code_exec",
 ]
+
+__getattr__ = lazily(
+    __name__,
+    {
+        "isograd.contract": (
+            "Assertions Envelope ExitCode Job Limits Measurement Program Reason Result Sample Task"
+        ),
+        "isograd.errors": (
+            "InputError IsogradError OptInRequired SandboxCrashed SandboxError SandboxUnavailable"
+        ),
+        "isograd.sandbox": (
+            "BubblewrapSandbox DockerSandbox FakeSandbox Pool Sandbox SubprocessSandbox"
+        ),
+        "isograd.scoring": (
+            "extract_code grade pass_at_k pass_at_k_estimator run_candidate score score_code_exec"
+        ),
+    },
+)

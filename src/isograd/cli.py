@@ -7,6 +7,7 @@ Exit status: 0 done; 1 below ``--fail-under``, or parity found a divergence; 2 b
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import re
@@ -87,6 +88,16 @@ def _printing() -> Iterator[None]:
     except OSError as error:
         _leave_stdout()
         raise IsogradError(f"cannot print: {error.strerror}: send stdout elsewhere") from error
+
+
+@contextlib.contextmanager
+def _importing() -> Iterator[None]:
+    """For large imports: what they make lives to the end, and is not looked through for garbage."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _leave_stdout() -> None:
@@ -268,14 +279,16 @@ def exec_(
     **settings: Any,
 ) -> int:
     """Run one candidate, FILE or - for standard input, and print its envelope as JSON."""
-    from isograd.contract import Assertions, Job
-
     try:
         code = file.read().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{file.name}: not UTF-8 at byte {error.start}") from None
     make = _only_maker(sandbox, settings)
     with make() as wall:
+        wall.start()
+        with _importing():  # takes as long as the lane's start
+            from isograd.contract import Assertions, Job
+
         envelope = wall.run(
             Job(
                 code=code,

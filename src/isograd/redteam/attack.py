@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from isograd.contract import Assertions, Checks, Grading, Job, Limits, Program
-from isograd.contract.job import DEFAULT_DENYLIST
+from isograd.contract import DEFAULT_DENYLIST, Assertions, Checks, Grading, Job, Limits, Program
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """How a bare interpreter becomes the runner. Imported on the host, never behind the wall.
 
-``python -I -c STAGE1`` replaces itself, once a lane, with ``python -s -P -S -c STAGE2`` and an
+``python -I -S -c STAGE1`` replaces itself, once a lane, with ``python -s -P -S -c STAGE2`` and an
 environment of exactly our variables: ``-I`` would ignore PYTHONHASHSEED and leave the order of
 sets to chance. STAGE2 reads the runner's sources and its configuration from a descriptor, makes
 modules of the sources, each with builtins of its own that no candidate can change, and enters
@@ -9,7 +9,13 @@ modules of the sources, each with builtins of its own that no candidate can chan
 
 from __future__ import annotations
 
+import base64
+import functools
+import importlib.machinery
+import importlib.util
+import marshal
 from importlib import resources
+from types import CodeType
 from typing import Any
 
 MODULES = (
@@ -47,7 +53,8 @@ ENVIRONMENT = {
 """The whole environment behind the wall, but for HOME and TMPDIR, which name the scratch."""
 
 STAGE2 = """\
-import os, sys
+import gc, os, sys
+gc.disable()
 def read(fd, size, at=None):
     parts = []
     while size:
@@ -59,19 +66,25 @@ def read(fd, size, at=None):
         at = None if at is None else at + len(part)
     return b"".join(parts)
 def boot(fd, at):
-    import json, types
+    import binascii, importlib.util, json, marshal, types
     size = int.from_bytes(read(fd, 4, at), "big")
     frame = read(fd, size, None if at is None else at + 4)
     message = json.loads(frame)
     package = sys.modules["_isograd"] = types.ModuleType("_isograd")
     package.__path__ = []
     builtins = vars(sys.modules["builtins"])
+    compiled = message["compiled"]
+    if compiled.pop("magic") != importlib.util.MAGIC_NUMBER.hex():
+        compiled = {}
     for name, source in message["sources"]:
+        code = compiled.get(name)
         module = types.ModuleType("_isograd." + name)
         module.__package__ = "_isograd"
         module.__builtins__ = dict(builtins)
         sys.modules[module.__name__] = module
-        exec(compile(source, "<isograd " + name + ">", "exec"), module.__dict__)
+        if code is not None:
+            code = marshal.loads(binascii.a2b_base64(code))
+        exec(code or compile(source, "<isograd " + name + ">", "exec"), module.__dict__)
         setattr(package, name, module)
     return package, message["config"], frame
 if sys.argv[1] == "child":
@@ -94,9 +107,18 @@ os.execve(
 """
 
 
+def direct(scratch: str) -> tuple[list[str], dict[str, str]]:
+    """As ``command``, for who can give a process an environment: STAGE2's arguments and its."""
+    home = f"{scratch}/job"
+    return (
+        ["-s", "-P", "-S", "-c", STAGE2, "lane"],
+        {**ENVIRONMENT, "HOME": home, "TMPDIR": home},
+    )
+
+
 def command(scratch: str) -> list[str]:
     """The arguments, after the interpreter, that start the runner with its files in ``scratch``."""
-    return ["-I", "-c", STAGE1, scratch]
+    return ["-I", "-S", "-c", STAGE1, scratch]
 
 
 def first_message(config: dict[str, Any]) -> dict[str, Any]:
@@ -108,6 +130,33 @@ def first_message(config: dict[str, Any]) -> dict[str, Any]:
     ``denylist`` (what to have ready), ``landlock`` (whether to use it where the kernel has it)
     and ``idle_s`` (how long a lane waits for a frame before it ends).
     """
+    return {**_runner(), "config": {**config, "stage2": STAGE2}}
+
+
+@functools.cache
+def _runner() -> dict[str, Any]:
+    """The runner's sources, and what they compile to for who has the same bytecode.
+
+    Compiled is what this Python's import system keeps beside the sources, so that a lane is
+    spared the compiler.
+    """
     place = resources.files(__package__)
     sources = [(name, place.joinpath(f"{name}.py").read_text("utf-8")) for name in MODULES]
-    return {"sources": sources, "config": {**config, "stage2": STAGE2}}
+    compiled = {"magic": importlib.util.MAGIC_NUMBER.hex()}
+    for name in MODULES:
+        spec = importlib.util.find_spec(f"{__package__}.{name}")
+        if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader):
+            code = spec.loader.get_code(spec.name)
+            if code is not None:
+                plain = marshal.dumps(_named(code, f"<isograd {name}>"))
+                compiled[name] = base64.b64encode(plain).decode("ascii")
+    return {"sources": sources, "compiled": compiled}
+
+
+def _named(code: CodeType, filename: str) -> CodeType:
+    """Code as if it had been compiled from a file of that name."""
+    constants = tuple(
+        _named(constant, filename) if isinstance(constant, CodeType) else constant
+        for constant in code.co_consts
+    )
+    return code.replace(co_filename=filename, co_consts=constants)

@@ -48,6 +48,7 @@ The grader runs as the lane's second uid: the candidate can neither signal nor r
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import os
 import select
@@ -115,6 +116,7 @@ def main(config: dict[str, Any], frame: bytes) -> NoReturn:
         kernel.become_subreaper()
         kernel.block_signals()
         lane = Lane(config, frame, host, null)
+        gc.enable()
         lane.born_no_new_privs = born
         host.send(op="hello", **lane.hello)
         lane.serve()

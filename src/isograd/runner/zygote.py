@@ -69,6 +69,7 @@ def prepare(config: dict[str, Any]) -> tuple[dict[str, str], bool]:
     child.look_ordinary()
     gc.collect()
     gc.freeze()
+    gc.enable()  # off since the start: what the imports make stays
     child.size = kernel.address_space()
     return versions, child.ruleset is not None
 

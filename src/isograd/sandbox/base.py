@@ -13,23 +13,14 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
-from pydantic import ValidationError
-
-from isograd.contract import (
-    DEFAULT_DENYLIST,
-    Assertions,
-    Envelope,
-    ExitCode,
-    Job,
-    Limits,
-    Measurement,
-    Reason,
-    Result,
-)
+from isograd.contract.denylist import DEFAULT_DENYLIST
 from isograd.errors import InputError, SandboxCrashed, SandboxUnavailable
 from isograd.runner import boot, wire
+
+if TYPE_CHECKING:
+    from isograd.contract import Envelope, Job, Limits, Result
 
 GRACE_S = 15.0
 """How long past a job's own limits the watchdog waits for the lane's answer."""
@@ -38,18 +29,8 @@ BOOT_S = 60.0
 IDLE_S = 60.0
 """A lane ends by itself after this long without a frame; it is replaced well before."""
 
-CEILING = Limits(
-    timeout_ceiling_s=86_400,
-    timeout_s=86_400,
-    memory_mb=4_096,
-    processes=512,
-    scratch_mb=512,
-    scratch_files=32_768,
-    file_mb=512,
-    open_files=4_096,
-    output_bytes=32 << 20,
-)
-"""What one job may ask for at most, unless a sandbox is made with another ceiling."""
+SCRATCH_MB, SCRATCH_FILES = 512, 32_768
+"""What a job may keep in scratch where no other ceiling is given."""
 
 Spawn = Literal["zygote", "fresh"]
 
@@ -89,6 +70,8 @@ class LaneDied(Exception):
 
 def control_job(lives_s: float = 0.0) -> Job:
     """A job that passes on any lane that works, after ``lives_s`` seconds."""
+    from isograd.contract import Assertions, Job, Limits
+
     return Job(
         code=f"import time\ntime.sleep({lives_s!r})\ndef one():\n    return 1\n",
         checks=Assertions(["one() == 1"]),
@@ -115,7 +98,7 @@ class Sandbox(ABC):
         recycle: int | None = None,
         packages: tuple[str, ...] = (),
         preload: tuple[str, ...] = (),
-        ceiling: Limits = CEILING,
+        ceiling: Limits | None = None,
         landlock: bool = True,
     ) -> None:
         if spawn not in ("zygote", "fresh"):
@@ -132,6 +115,22 @@ class Sandbox(ABC):
         self._lock = threading.RLock()
         self._closed = False
         self.alone: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+
+    @property
+    def _limits(self) -> Limits:
+        """The ceiling of what a job may ask for."""
+        if self._ceiling is None:
+            from isograd.sandbox.ceiling import CEILING
+
+            self._ceiling = CEILING
+        return self._ceiling
+
+    @property
+    def _room(self) -> tuple[int, int]:
+        """How much a lane's scratch has to hold: MB and files."""
+        if self._ceiling is None:
+            return SCRATCH_MB, SCRATCH_FILES
+        return self._ceiling.scratch_mb, self._ceiling.scratch_files
 
     @abstractmethod
     def _open(self) -> tuple[Stream, dict[str, Any]]:
@@ -191,6 +190,8 @@ class Sandbox(ABC):
 
     def _put_to_trial(self, job: Job, death: LaneDied) -> Result:
         """Finds out whether the candidate kills lanes: alone, on fresh lanes, between controls."""
+        from isograd.contract import Envelope, ExitCode, Reason
+
         died = 0
         # As exposed as the candidate was to whatever else may end a lane.
         control = control_job(min(death.lived_s, 30.0))
@@ -226,6 +227,8 @@ class Sandbox(ABC):
     def _result(
         self, job: Job, envelope: Envelope, measurement: dict[str, Any], retries: int
     ) -> Result:
+        from isograd.contract import Measurement, Result
+
         measured = Measurement(
             **measurement,
             backend=self.backend,
@@ -254,14 +257,22 @@ class Sandbox(ABC):
         if self._lane is not None and self._lane.silent_s > IDLE_S * 0.7:
             self._drop_lane()
         if self._lane is None:
-            try:
-                self._lane = self._new_lane()
-            except OSError as error:
-                raise SandboxUnavailable(
-                    f"this host cannot start a lane: {error}: give it what it lacks "
-                    "(ulimit -a lists this process's limits)"
-                ) from error
+            self._lane = self._begin_lane()
+        try:
+            self._lane.greet()
+        except BaseException:
+            self._drop_lane()
+            raise
         return self._lane
+
+    def _begin_lane(self) -> _Lane:
+        try:
+            return self._new_lane()
+        except OSError as error:
+            raise SandboxUnavailable(
+                f"this host cannot start a lane: {error}: give it what it lacks "
+                "(ulimit -a lists this process's limits)"
+            ) from error
 
     def _new_lane(self) -> _Lane:
         stream, config = self._open()
@@ -270,6 +281,19 @@ class Sandbox(ABC):
         except BaseException:
             stream.close()
             raise
+
+    def start(self) -> None:
+        """Has the lane started in a thread meanwhile: ``run`` finds it further on.
+
+        Raises nothing: where no lane can be had, ``run`` says so.
+        """
+
+        def begin() -> None:
+            with self._lock, contextlib.suppress(SandboxUnavailable, LaneDied):
+                if self._lane is None and not self._closed:
+                    self._lane = self._begin_lane()
+
+        threading.Thread(target=begin, name="isograd-start", daemon=True).start()
 
     def _config(self, config: dict[str, Any]) -> dict[str, Any]:
         return {
@@ -299,7 +323,7 @@ class Sandbox(ABC):
             "open_files",
             "output_bytes",
         ):
-            asked, most = getattr(limits, name), getattr(self._ceiling, name)
+            asked, most = getattr(limits, name), getattr(self._limits, name)
             if asked > most:
                 raise InputError(
                     f"the job asks for {name}={asked} and this sandbox's ceiling is {most}: "
@@ -360,15 +384,23 @@ class _Lane:
         self._reader = wire.Reader()
         self.jobs = 0
         self._heard = time.monotonic()
+        self._layers = tuple(config.get("layers", ()))
+        self._greeted = False
         self._send(boot.first_message(config), BOOT_S)
+
+    def greet(self) -> None:
+        """Waits until the lane is ready. Raises SandboxUnavailable, LaneDied."""
+        if self._greeted:
+            return
         hello = self._receive(time.monotonic() + BOOT_S)
         if hello.get("op") == "unfit":
             raise SandboxUnavailable(f"the runner cannot work behind this wall: {hello.get('why')}")
         if hello.get("op") != "hello":
             raise LaneDied(f"an unexpected greeting: {hello.get('op')!r}", started=False)
-        layers = tuple(config.get("layers", ())) + tuple(hello["layers"])
+        layers = self._layers + tuple(hello["layers"])
         self.facts = {"python": str(hello["python"]), "layers": layers}
         self.packages = dict(hello["packages"])
+        self._greeted = True
 
     @property
     def silent_s(self) -> float:
@@ -377,6 +409,10 @@ class _Lane:
 
     def run(self, job: Job) -> tuple[Envelope, dict[str, Any], bool]:
         """The verdict, its measurement, and whether the lane is used up. Raises LaneDied."""
+        from pydantic import ValidationError
+
+        from isograd.contract import Envelope, Measurement
+
         self.jobs += 1
         nonce = secrets.token_hex(16)
         limits = job.limits

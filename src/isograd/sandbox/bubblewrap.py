@@ -79,7 +79,7 @@ class BubblewrapSandbox(Sandbox):
                 if str(parent) != "/":
                     walls += ["--perms", "0755", "--dir", str(parent)]
             walls += ["--ro-bind", place, place]
-        size = str(2 * self._ceiling.scratch_mb << 20)
+        size = str(2 * self._room[0] << 20)
         walls += ["--proc", "/proc", "--dev", "/dev", "--dir", "/sys"]
         for place in ("/tmp", "/dev/shm"):
             walls += ["--perms", "1777", "--size", size, "--tmpfs", place]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from isograd.errors import InputError
-from isograd.sandbox.base import Sandbox
-from isograd.sandbox.bubblewrap import BubblewrapSandbox
-from isograd.sandbox.docker import DockerSandbox
-from isograd.sandbox.subprocess import SubprocessSandbox, require_opt_in
+
+if TYPE_CHECKING:
+    from isograd.sandbox.base import Sandbox
 
 BACKENDS = ("subprocess", "docker", "bubblewrap")
 
@@ -47,10 +46,16 @@ def sandbox_maker(
         else:
             raise InputError(f"--sandbox {spec}: {word!r} is not known: {backend}[:fresh]")
     if backend == "subprocess":
+        from isograd.sandbox.subprocess import SubprocessSandbox, require_opt_in
+
         require_opt_in(allow_code_exec)
         return lambda: SubprocessSandbox(allow_code_exec=allow_code_exec, **settings)
     if backend == "docker":
+        from isograd.sandbox.docker import DockerSandbox
+
         return lambda: DockerSandbox(image, runtime, **settings)
     if backend == "bubblewrap":
+        from isograd.sandbox.bubblewrap import BubblewrapSandbox
+
         return lambda: BubblewrapSandbox(**settings)
     raise InputError(f"--sandbox {spec}: it is one of {', '.join(BACKENDS)}")

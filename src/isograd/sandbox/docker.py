@@ -11,10 +11,12 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import select
 import socket
+import ssl
 import struct
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from isograd.daemon import connect, unavailable
@@ -115,7 +117,7 @@ class DockerSandbox(Sandbox):
     def _create(self, client: docker.DockerClient) -> str:
         import docker
 
-        ceiling = self._ceiling
+        ceiling = self._limits
         memory = (ceiling.memory_mb + 2 * ceiling.scratch_mb + 512) << 20
         size = f"mode=1777,size={2 * ceiling.scratch_mb}m,nr_inodes={2 * ceiling.scratch_files}"
         host_config: dict[str, Any] = client.api.create_host_config(
@@ -178,6 +180,9 @@ def sweep(client: docker.DockerClient) -> None:
                 client.api.remove_container(found["Id"], v=True)
 
 
+_NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+
+
 class _ContainerStream:
     """A container's attached stdin and its stdout and stderr, which come multiplexed."""
 
@@ -185,7 +190,7 @@ class _ContainerStream:
         self._client = client
         self._container = container
         self._errors = b""
-        self._raw = bytearray()
+        self._raw, self._out = bytearray(), bytearray()
         self._left = 0
         self._is_error = False
         self._holder: Any = None
@@ -194,6 +199,7 @@ class _ContainerStream:
                 container, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
             )
             self._socket: Any = getattr(self._holder, "_sock", self._holder)
+            self._socket.setblocking(False)
             client.api.start(container)
         except BaseException:
             self.close()
@@ -202,41 +208,68 @@ class _ContainerStream:
     def send(self, data: bytes, deadline: float) -> None:
         view = memoryview(data)
         while view:
-            self._socket.settimeout(max(0.001, deadline - time.monotonic()))
-            try:
-                view = view[self._socket.send(view[: 1 << 20]) :]
-            except TimeoutError:
-                raise
-            except OSError as error:
-                raise StreamLost("the container's stream was cut") from error
+            # A container that ends while it is sent something reads no more, but says so.
+            what = self._wait(select.POLLOUT | select.POLLIN, deadline)
+            if what & ~select.POLLOUT:
+                self._take_in()
+            if what & select.POLLOUT:
+                with self._cut(), contextlib.suppress(*_NOT_NOW):
+                    view = view[self._socket.send(view[: 1 << 16]) :]
 
     def receive(self, deadline: float) -> bytes:
+        while not self._out:
+            self._wait(select.POLLIN, deadline)
+            self._take_in()
+        part, self._out = bytes(self._out), bytearray()
+        return part
+
+    def _wait(self, what: int, deadline: float) -> int:
+        if what == select.POLLIN and getattr(self._socket, "pending", int)():
+            return what  # decrypted already
+        ready = select.poll()
+        with self._cut():
+            ready.register(self._socket.fileno(), what)
+        left = deadline - time.monotonic()
+        found = ready.poll(left * 1000) if left > 0 else []
+        if not found:
+            raise TimeoutError
+        return found[0][1]
+
+    def _take_in(self) -> None:
+        """Reads what is there and sorts it into output and errors."""
+        data = None
+        with self._cut(), contextlib.suppress(*_NOT_NOW):
+            data = self._socket.recv(1 << 20)
+        if data is None:
+            return
+        if not data:
+            raise StreamLost("the container ended")
+        self._raw += data
         while True:
-            while self._left == 0 and len(self._raw) >= 8:
+            if self._left == 0:
+                if len(self._raw) < 8:
+                    return
                 kind, self._left = struct.unpack(">BxxxL", self._raw[:8])
                 self._is_error = kind == 2
                 del self._raw[:8]
-            if self._left and self._raw:
-                part = bytes(self._raw[: self._left])
-                del self._raw[: len(part)]
-                self._left -= len(part)
-                if not self._is_error:
-                    return part
+            part = bytes(self._raw[: self._left])
+            if not part and self._left:
+                return
+            del self._raw[: len(part)]
+            self._left -= len(part)
+            if self._is_error:
                 self._errors = (self._errors + part)[-4000:]
-                continue
-            left = deadline - time.monotonic()
-            if left <= 0:
-                raise TimeoutError
-            self._socket.settimeout(left)
-            try:
-                data = self._socket.recv(1 << 20)
-            except TimeoutError:
-                raise
-            except OSError as error:
-                raise StreamLost("the container's stream was cut") from error
-            if not data:
-                raise StreamLost("the container ended")
-            self._raw += data
+            else:
+                self._out += part
+
+    @contextlib.contextmanager
+    def _cut(self) -> Iterator[None]:
+        try:
+            yield
+        except (StreamLost, *_NOT_NOW):
+            raise
+        except (OSError, ValueError) as error:
+            raise StreamLost("the container's stream was cut") from error
 
     def last_words(self) -> str:
         return self._errors.decode("utf-8", "replace")

@@ -1,8 +1,9 @@
 """The subprocess wall, where Linux namespaces can be had. Run by ``python -I -c``, stdlib only.
 
-argv[1] is JSON: ``command`` (what to run), ``show`` (directories that it must see),
-``scratch_mb`` and ``scratch_files`` (the size of /tmp), ``status`` (a descriptor: why it cannot
-be had is written there; it is closed without a word once the command runs).
+argv[1] is a marshalled dictionary in hexadecimal: ``command`` and its ``environment``, ``show``
+(directories that it must see), ``scratch_mb`` and ``scratch_files`` (the size of /tmp),
+``status`` (a descriptor: why it cannot be had is written there; it is closed without a word once
+the command runs).
 
 The command becomes PID 1 of namespaces of its own (process ids, mounts, IPC, network, host name)
 on a root that holds the system's libraries and what ``show`` names, read-only, with a private
@@ -12,13 +13,12 @@ container. Nothing is started where that cannot be had.
 
 from __future__ import annotations
 
+import _socket  # not socket, signal or json: what they import takes as long as all of this
 import contextlib
 import ctypes
 import fcntl
-import json
+import marshal
 import os
-import signal
-import socket
 import struct
 import sys
 
@@ -42,6 +42,7 @@ _RDONLY, _NOSUID, _NODEV, _NOEXEC, _REMOUNT, _BIND, _REC, _PRIVATE = (
 )
 _RELATIME = 1 << 21  # unlike the others, not the bit that statvfs reports
 _DETACH = 2
+_SIGKILL = 9
 _KEPT_CAPABILITIES = {5, 6, 7}  # KILL, SETGID, SETUID
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC = ("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives")
@@ -153,9 +154,10 @@ def _build_root(show: list[str], scratch_mb: int, scratch_files: int) -> None:
 
 
 def _raise_loopback() -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        request = struct.pack("16sh", b"lo", 1 | 64)  # IFF_UP | IFF_RUNNING
-        fcntl.ioctl(any_socket, 0x8914, request)  # SIOCSIFFLAGS
+    any_socket = _socket.socket(_socket.AF_INET, _socket.SOCK_DGRAM)
+    request = struct.pack("16sh", b"lo", 1 | 64)  # IFF_UP | IFF_RUNNING
+    fcntl.ioctl(any_socket.fileno(), 0x8914, request)  # SIOCSIFFLAGS
+    any_socket.close()
 
 
 def _drop_bounding_set() -> None:
@@ -167,20 +169,20 @@ def _drop_bounding_set() -> None:
 
 
 def main() -> None:
-    settings = json.loads(sys.argv[1])
+    settings = marshal.loads(bytes.fromhex(sys.argv[1]))
     status = settings["status"]
     os.set_inheritable(status, False)
     try:
         _enter_namespaces()
         pid = os.fork()
         if pid == 0:
-            _call("prctl", 1, signal.SIGKILL, 0, 0, 0)
+            _call("prctl", 1, _SIGKILL, 0, 0, 0)
             _build_root(settings["show"], settings["scratch_mb"], settings["scratch_files"])
             _raise_loopback()
-            socket.sethostname("isograd")
+            _socket.sethostname("isograd")
             _drop_bounding_set()
             command = settings["command"]
-            os.execve(command[0], command, {})
+            os.execve(command[0], command, settings["environment"])
     except BaseException as error:
         os.write(status, str(error).encode()[:4000])
         os._exit(1)

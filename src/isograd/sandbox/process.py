@@ -15,7 +15,9 @@ import sys
 import sysconfig
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from isograd.errors import SandboxUnavailable
 from isograd.sandbox.base import StreamLost
@@ -72,7 +74,11 @@ class ProcessStream:
     """The pipes of a runner's process."""
 
     def __init__(
-        self, command: list[str], scratch: str | None, pass_fds: tuple[int, ...] = ()
+        self,
+        command: list[str],
+        scratch: str | None,
+        pass_fds: tuple[int, ...] = (),
+        environment: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         self._scratch = scratch
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
@@ -82,7 +88,7 @@ class ProcessStream:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
-                env={},
+                env=dict(environment),
                 cwd="/",
                 start_new_session=True,
                 bufsize=0,

@@ -7,7 +7,7 @@ empty environment, and ``isograd doctor`` says what is missing.
 
 from __future__ import annotations
 
-import json
+import marshal
 import os
 import tempfile
 from importlib import resources
@@ -77,7 +77,8 @@ class SubprocessSandbox(Sandbox):
                     "run as root, or use --sandbox docker"
                 )
         scratch = tempfile.mkdtemp(prefix="isograd-")
-        return ProcessStream([interpreter(), *boot.command(scratch)], scratch), {
+        words, environment = boot.direct(scratch)
+        return ProcessStream([interpreter(), *words], scratch, environment=environment), {
             "scratch": scratch,
             "private": False,
             "site": site_directories(self._packages),
@@ -87,14 +88,16 @@ class SubprocessSandbox(Sandbox):
         """A runner in namespaces of its own, or None and why not."""
         source = resources.files("isograd.sandbox").joinpath("enclosure.py").read_text("utf-8")
         answer, status = os.pipe()
+        words, environment = boot.direct(SCRATCH)
         settings = {
-            "command": [interpreter(), *boot.command(SCRATCH)],
+            "command": [interpreter(), *words],
+            "environment": environment,
             "show": [*interpreter_places(), *site_directories(self._packages)],
-            "scratch_mb": 2 * self._ceiling.scratch_mb,
-            "scratch_files": 2 * self._ceiling.scratch_files,
+            "scratch_mb": 2 * self._room[0],
+            "scratch_files": 2 * self._room[1],
             "status": status,
         }
-        command = [interpreter(), "-I", "-S", "-c", source, json.dumps(settings)]
+        command = [interpreter(), "-I", "-S", "-c", source, marshal.dumps(settings).hex()]
         with open(answer, "rb") as pipe:
             try:
                 stream = ProcessStream(command, None, (status,))
