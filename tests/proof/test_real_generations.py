@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from isograd import Job, Limits, Pool, Result, Sandbox
+from isograd import Envelope, Job, Limits, Pool, Result, Sandbox
 from isograd.batch import Batch, run_batch
+from isograd.formats import load_tasks
 from isograd.parity import Parity, compare
 from support.benchmarks import (
     STOPS,
@@ -127,3 +128,79 @@ def test_gvisor_gives_the_same_verdicts(make_sandbox: Make, shared_data: Path) -
     assert outcome.count("divergent") == 0
     assert outcome.jobs == 464
     assert len(outcome.faults) < 10
+
+
+def all_sets(place: Path) -> dict[str, list[Job]]:
+    """Every set of programs, by name."""
+    sets = {
+        "164 + 427 references": [
+            *references(humaneval(place)),
+            *references(load_tasks(place / "mbpp.tasks.jsonl.gz")),
+        ]
+    }
+    for model in MODELS:
+        sets[f"1,640 of {model}"] = list(sample_jobs(*recorded(place, model)))
+    sets["16,400 of codegen16b"] = list(sample_jobs(*codegen(place), stops=STOPS))
+    return sets
+
+
+def verdicts(
+    make: Callable[[], Sandbox], jobs: Iterable[Job], *, dedupe: bool
+) -> dict[tuple[str, int], Envelope | None]:
+    with Pool(make, lanes=2) as pool:
+        graded = pool.grade(jobs, dedupe=dedupe)
+        return {(result.task_id, result.sample): result.envelope for result in graded}
+
+
+def test_split_and_shared_gradings_agree(make_sandbox: Make, shared_data: Path) -> None:
+    """On real programs both gradings give the same verdict; those near the limit, with more time."""
+    make = make_sandbox("subprocess")
+    for name, jobs in all_sets(shared_data).items():
+        found = {
+            grading: verdicts(
+                make, (j.model_copy(update={"grading": grading}) for j in jobs), dedupe=True
+            )
+            for grading in ("split", "shared")
+        }
+        by_name = {(job.task_id, job.sample): job for job in jobs}
+        differ = [at for at in by_name if key(found["split"][at]) != key(found["shared"][at])]
+        real = []
+        for at in differ:
+            slow = {"limits": Limits(timeout_s=20)}
+            alone = [
+                verdicts(
+                    make,
+                    [by_name[at].model_copy(update={**slow, "grading": grading})],
+                    dedupe=False,
+                )[at]
+                for grading in ("split", "shared")
+            ]
+            print(f"  {at}: {[found[g][at] for g in found]}; alone, with 20 s: {alone}")
+            if key(alone[0]) != key(alone[1]):
+                real.append(at)
+        print(f"\n{name}: {len(jobs)} jobs, {len(differ)} differ at first, {len(real)} do")
+        assert real == []
+
+
+def key(envelope: Envelope | None) -> object:
+    assert envelope is not None
+    return envelope.exit_code, envelope.reason, envelope.per_assertion
+
+
+def test_merging_changes_no_envelope(make_sandbox: Make, shared_data: Path) -> None:
+    """The 16,400 with identical samples merged have the envelopes that each gets by itself."""
+    make = make_sandbox("subprocess")
+    jobs = all_sets(shared_data)["16,400 of codegen16b"]
+    merged = verdicts(make, jobs, dedupe=True)
+    each = verdicts(make, jobs, dedupe=False)
+    assert merged.keys() == each.keys()
+    differ = [at for at in each if merged[at] != each[at]]
+    for at in differ:
+        print(f"  {at}: merged {merged[at]}, alone {each[at]}")
+    timed_out = [
+        at
+        for at in differ
+        if any(e is not None and e.exit_code == "timeout" for e in (merged[at], each[at]))
+    ]
+    print(f"\n{len(each)} envelopes, {len(differ)} differ, {len(timed_out)} of them near the limit")
+    assert len(differ) - len(timed_out) <= 16  # programs that print random numbers
