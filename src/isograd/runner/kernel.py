@@ -284,6 +284,10 @@ def resource_limits(limits: dict[str, Any], *, count_processes: bool) -> list[tu
     return given
 
 
+_NOT_EVERYWHERE = (resource.RLIMIT_MSGQUEUE, resource.RLIMIT_RTPRIO, resource.RLIMIT_NICE)
+"""Limits that a kernel without queues or priorities (gVisor) has no use for."""
+
+
 def limit_this_process(limits: list[tuple[int, int, int]], size: int) -> None:
     """Puts resource limits on this process, which had ``size`` bytes at its start.
 
@@ -294,7 +298,7 @@ def limit_this_process(limits: list[tuple[int, int, int]], size: int) -> None:
         try:
             resource.setrlimit(which, (soft + more, hard + more))
         except (OSError, ValueError) as error:
-            if which != resource.RLIMIT_MSGQUEUE:  # where it cannot be had there are no queues
+            if which not in _NOT_EVERYWHERE:
                 raise OSError(f"resource limit {which} cannot be {soft}: {error}") from error
 
 
