@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -22,12 +24,15 @@ from isograd import (
     Limits,
     OptInRequired,
     Pool,
+    Program,
     Sandbox,
     SandboxCrashed,
     SandboxUnavailable,
     SubprocessSandbox,
 )
-from isograd.runner import wire
+from isograd.contract import Grading
+from isograd.runner import kernel, wire
+from isograd.runner.supervisor import Kept
 from isograd.sandbox.base import StreamLost, control_job
 
 PASS = Envelope(exit_code=ExitCode.PASS, score=1.0, passed=1, total=1, per_assertion=(True,))
@@ -454,3 +459,92 @@ def test_without_namespaces_nobody_runs_as_root() -> None:
             assert "root" in str(error)
         else:
             assert envelope.exit_code == "pass"
+
+
+@pytest.mark.parametrize("grading", ["split", "shared"])
+def test_who_waits_for_a_job_may_die(grading: Grading) -> None:
+    """Processes that were forked ahead and are gone are no fault: others take their place."""
+    job = control_job().model_copy(update={"grading": grading})
+    with SubprocessSandbox(allow_code_exec=True) as sandbox:
+        before = set(kernel.descendants(os.getpid()))
+        assert sandbox.run(job).exit_code == "pass"
+        lane = sandbox._lane
+        waiting = youngest(set(kernel.descendants(os.getpid())) - before)
+        if "uid" not in sandbox.facts()["layers"]:
+            pytest.skip("nothing is forked ahead where candidates have no uid of their own")
+        assert len(waiting) == 1 + (grading == "split")
+        for pid in waiting:
+            os.kill(pid, signal.SIGKILL)
+            while not kernel.is_dead(pid):
+                time.sleep(0.001)
+        assert sandbox.run(job).exit_code == "pass"
+        assert sandbox._lane is lane
+
+
+def youngest(pids: set[int]) -> list[int]:
+    """Those that are furthest below this process."""
+
+    def depth(pid: int) -> int:
+        found = 0
+        while pid != os.getpid():
+            pid, found = int(kernel.stat_fields(pid)[1]), found + 1
+        return found
+
+    depths = {pid: depth(pid) for pid in pids}
+    return [pid for pid in pids if depths[pid] == max(depths.values())]
+
+
+def test_another_grading_finds_processes_of_its_own() -> None:
+    """What was forked ahead for the one serves the other not, and nothing is left of it."""
+    jobs = [control_job().model_copy(update={"grading": g}) for g in ("split", "shared")]
+    with SubprocessSandbox(allow_code_exec=True) as sandbox:
+        sandbox.run(jobs[0])
+        before = len(kernel.descendants(os.getpid()))
+        for _ in range(3):
+            assert [sandbox.run(job).exit_code.value for job in jobs] == ["pass", "pass"]
+        sandbox.run(jobs[0])
+        assert len(kernel.descendants(os.getpid())) == before
+
+
+def test_the_same_checks_are_judged_the_same_again() -> None:
+    """Compiled here, or as an earlier job left them: the envelope is the same, byte for byte."""
+    checks = [
+        Assertions(["f(1) == 2", "1 < f(1) < 3", "x = f(2)\nassert x == 3", "f((", "f(1) is 2"]),
+        Assertions(["helper(f(1)) == 4", "f(1)"], setup="def helper(n):\n    return 2 * n\n"),
+        Program("def check(candidate):\n    assert candidate(1) == 2 == helper(1)\n", "f"),
+        Program("def check(candidate):\n    assert candidate(1) == 3, 'no'\n", "f"),
+        Assertions(["1"]),
+    ]
+    prompt = "def helper(n):\n    return 2 * n\n"
+    with SubprocessSandbox(allow_code_exec=True) as sandbox:
+        for given, grading in itertools.product(checks, ("split", "shared")):
+            code = prompt + "def f(n):\n    return n + 1\n"
+            job = Job(code=code, checks=given, prompt=prompt, grading=grading, entry_point="f")
+            first, *others = [sandbox.run(job).canonical() for _ in range(3)]
+            assert others == [first, first]
+
+
+def test_what_earlier_checks_compiled_to_is_bounded() -> None:
+    """Only the latest used are kept, up to a number of bytes."""
+    kept = Kept(room=30)
+    for number in range(5):
+        kept.keep(bytes([number]), bytes(10))
+        kept.get(b"\0")
+    assert [kept.get(bytes([number])) is not None for number in range(5)] == [
+        True, False, False, True, True,
+    ]  # fmt: skip
+
+
+def test_a_sandbox_can_be_started_ahead() -> None:
+    """Start waits for nothing; a job afterwards finds the lane, and a close ends it."""
+    sandbox = SubprocessSandbox(allow_code_exec=True)
+    sandbox.start()
+    assert sandbox.run(control_job()).exit_code == "pass"
+    lane = sandbox._lane
+    sandbox.start()
+    assert sandbox.run(control_job()).exit_code == "pass"
+    assert sandbox._lane is lane
+    sandbox.close()
+    sandbox.start()
+    with pytest.raises(SandboxUnavailable, match="closed"):
+        sandbox.run(control_job())
