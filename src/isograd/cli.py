@@ -322,7 +322,9 @@ def parity(sandboxes: Sequence[str], by: str | None, as_json: bool, **settings: 
     from isograd.parity import compare
 
     makers = {name: _maker(name, settings) for name in sandboxes}
-    again = {name: _maker(name, {**settings, "spawn": "fresh"}) for name in sandboxes}
+    again = {
+        name: _maker(name, {**settings, "spawn": "fresh", "preload": ()}) for name in sandboxes
+    }
     batch = _read_batch(settings)
     gvisor = any("runsc" in name for name in [*sandboxes, settings["runtime"] or ""])
     with _progress(len(batch.samples)) as advance:

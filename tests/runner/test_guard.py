@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import collections
+import fractions
 import functools
 import importlib
 import json
 import math
+import statistics
+import string
 import sys
 import types
 import unittest
@@ -399,3 +402,26 @@ def test_importlib_is_watched_when_used(monkeypatch: pytest.MonkeyPatch) -> None
     watch = guard.Watch(names("importlib.import_module('math').pi == f(1)"))
     monkeypatch.setattr(importlib, "import_module", lambda name: None)
     assert watch.changed() == "importlib.import_module"
+
+
+def test_a_new_name_that_hides_a_builtin_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Library code finds names of its module before builtins; other new names judge nothing."""
+    watch = guard.Watch(names("statistics.median(f()) == 4"))
+    monkeypatch.setattr(statistics, "answer", 42, raising=False)
+    assert watch.changed() is None
+    monkeypatch.setattr(statistics, "sorted", lambda *a: [4], raising=False)
+    assert watch.changed() == "statistics.sorted"
+
+
+def test_a_module_inside_a_module_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fraction asks ``numbers`` by that name."""
+    watch = guard.Watch(names("f(1) != Fraction(1, 2)"))
+    monkeypatch.setattr(fractions, "numbers", types.SimpleNamespace())
+    assert watch.changed() == "fractions.numbers"
+
+
+def test_looking_at_a_class_changes_it_for_nobody() -> None:
+    """Python gives a class its ``__annotations__`` when they are asked for."""
+    watch = guard.Watch(names("string.Formatter().format('{}', f(1)) == '1'"))
+    assert string.Formatter.__annotations__ == {}
+    assert watch.changed() is None

@@ -194,6 +194,25 @@ def test_checks(sandbox: Sandbox, check: str, holds: bool) -> None:
     assert envelope.per_assertion == (holds,), envelope.detail
 
 
+@pytest.mark.parametrize("repeat", ["first", "again"])
+def test_no_check_and_no_setup_runs_before_the_candidate_has_loaded(
+    sandbox: Sandbox, repeat: str
+) -> None:
+    """What asks the candidate nothing still comes after it: it finds what the candidate left."""
+    code = "import time\ntime.sleep(0.05)\nopen('out.txt', 'w').write('hi')\n"
+    checks = Assertions(
+        ["found == 'hi'", "open('out.txt').read() == 'hi'"], setup="found = open('out.txt').read()"
+    )
+    envelope = sandbox.run(Job(code=code, checks=checks))
+    assert envelope.exit_code == "pass", envelope.detail
+
+
+def test_compiling_checks_says_nothing_to_the_candidates_stderr(sandbox: Sandbox) -> None:
+    """What Python's compiler warns of in a check is nobody's output, the first time and later."""
+    runs = [graded(sandbox, "def one():\n    return 1\n", "one() is 1 or True") for _ in range(2)]
+    assert {run.stderr for run in runs} == {""}
+
+
 def test_a_check_changes_nothing_for_the_next(sandbox: Sandbox) -> None:
     """Names that one check binds are gone in the next, and the candidate never sees them."""
     code = "n = 1\ndef get():\n    return n\n"

@@ -34,7 +34,10 @@ def grid(): return np.arange(6).reshape(2, 3)
 def scalar(): return np.float32(1.5)
 def nothing(): return np.zeros((0, 3))
 def changed(items): items[0] = 9; return items
-def grown(items): items.resize(3, refcheck=False); items += 1
+def turned(items): items.shape = (2, 1)
+def grown(items): items.resize(3, refcheck=False)
+def retyped(items): items.dtype = 'i4'
+def written(items): items[0] = 7
 def words(): return np.array(['a', 'bb'])
 def by_column(): return np.asfortranarray(np.arange(6).reshape(2, 3))
 def objects(): return np.array([print, 1], dtype=object)
@@ -46,7 +49,7 @@ CHECKS = [
     "nothing().shape == (0, 3)",
     "changed(np.array([1, 2]))[0] == 9",
     "(a := np.array([1, 2])) is changed(a) and a[0] == 9",
-    "(b := np.array([1, 2])) is not None and grown(b) is None and list(b) == [2, 3, 1]",
+    "(b := np.array([1, 2])) is not None and turned(b) is None and b.shape == (2, 1)",
     "list(words()) == ['a', 'bb']",
     "np.allclose(by_column(), [[0, 1, 2], [3, 4, 5]])",
     "len(objects()) == 2",
@@ -103,6 +106,25 @@ def test_arrays_cross_as_what_they_are(
     job = Job(code=ARRAYS, checks=Assertions(CHECKS), limits=PATIENT, grading=grading)
     envelope = make(wall, preload=preload).run(job)
     assert envelope.per_assertion == (True,) * len(CHECKS), envelope.detail
+
+
+@pytest.mark.parametrize(
+    ("check", "error"),
+    [
+        ("grown(np.array([1, 2]))", "TypeError: a change to an argument cannot be brought back"),
+        ("retyped(np.array([1, 2]))", "TypeError: a change to an argument cannot be brought back"),
+        ("written(np.broadcast_to(np.array([1]), 4))", "ValueError: assignment destination is"),
+    ],
+)
+def test_a_change_that_cannot_be_brought_back_fails_that_check_only(
+    make: Callable[..., Sandbox], check: str, error: str
+) -> None:
+    """It is no fault of the candidate's, and frees no memory that the check still looks at."""
+    checks = Assertions(["scalar() == 1.5", check, "scalar() == 1.5"])
+    job = Job(code=ARRAYS, checks=checks, limits=PATIENT, grading="split")
+    envelope = make("subprocess", preload=("numpy",)).run(job)
+    assert (envelope.exit_code, envelope.per_assertion) == ("assertion_fail", (True, False, True))
+    assert error in envelope.detail
 
 
 @pytest.mark.parametrize("case", [case for case in cases() if case.packages], ids=lambda c: c.id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable
 
@@ -105,6 +106,26 @@ def test_a_fault_of_ours_is_a_fault_for_all_that_are_alike() -> None:
     faults = [result for result in results if result.envelope is None]
     assert faults and {result.fault for result in faults} == {"a lane died"}
     assert len(faults) == 4 or counting.asked.total() > 1
+
+
+def test_text_that_is_no_utf8_can_be_told_apart() -> None:
+    """Lone surrogates, which models do write, end no batch."""
+    counting = Counting()
+    codes = ["x = '\ud800'", "x = '\ud801'", "x = '\ud800'"]
+    with counting.pool(lanes=1) as pool:
+        jobs = [SAME.model_copy(update={"code": code}) for code in codes]
+        assert len(list(pool.grade(jobs, dedupe=True))) == 3
+    assert counting.asked.total() == 2
+
+
+def test_an_endless_stream_of_identical_jobs_gives_results() -> None:
+    """What is kept back for a job that runs is bounded."""
+    counting = Counting()
+    with counting.pool() as pool:
+        results = pool.grade(itertools.repeat(SAME), dedupe=True)
+        first = list(itertools.islice(results, 5_000))
+        results.close()  # type: ignore[attr-defined]
+    assert {result.envelope for result in first} == {verdict(True)}
 
 
 def test_what_is_remembered_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:

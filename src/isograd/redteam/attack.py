@@ -87,6 +87,19 @@ ADD_BY_UNITTEST = Exam(
     entry_point="add",
 )
 
+MIDDLE = Exam(
+    reference="def numbers():\n    return [3, 4, 5]\n",
+    checks=("statistics.median(numbers()) == 4",),
+    setup="import statistics\n",
+    entry_point="numbers",
+)
+
+COUNTS = Exam(
+    reference="from collections import Counter\ndef count(text):\n    return Counter(text)\n",
+    checks=("from collections import Counter\nassert count('aab') == Counter('aab')",),
+    entry_point="count",
+)
+
 ROOT = Exam(
     reference="def root(x):\n    return x ** 0.5\n",
     checks=(

@@ -9,8 +9,10 @@ from .attack import (
     BARE_CALL,
     BORROWED_MODULE,
     BORROWED_NAME,
+    COUNTS,
     EVEN,
     ITEMS,
+    MIDDLE,
     ORDER,
     PRIMES,
     ROOT,
@@ -315,6 +317,18 @@ ATTACKS = (
         "    for attribute in ('describe', 'reason_of', 'pack', 'write_all', 'holds'):\n"
         "        if hasattr(module, attribute) and name != 'candidate':\n"
         "            setattr(module, attribute, lambda *a, **k: True)\n" + NONE,
+    ),
+    _patch(
+        "shadowed-sorted",
+        "import statistics\nstatistics.len = lambda items: 1\n"
+        "statistics.sorted = lambda *a: [4]\ndef numbers():\n    return [1]\n",
+        MIDDLE,
+    ),
+    _patch(
+        "shadowed-all",
+        "import collections\ncollections.all = lambda items: True\n"
+        "def count(text):\n    return collections.Counter()\n",
+        COUNTS,
     ),
     _framework(
         "assert-equal",

@@ -7,6 +7,7 @@ import builtins
 import contextlib
 import marshal
 import sys
+import warnings
 from collections.abc import Callable
 from types import CodeType
 from typing import Any, NamedTuple
@@ -113,7 +114,16 @@ def unpack(packed: bytes) -> Prepared:
 
 
 def prepare(given: dict[str, Any], entry_point: str | None, prompt: str) -> Prepared:
-    """Compiles the checks of a job, without its candidate. Raises NotACheck."""
+    """Compiles the checks of a job, without its candidate. Raises NotACheck.
+
+    What the compiler warns of is said to nobody: it would be said for the first sample only.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return _prepare(given, entry_point, prompt)
+
+
+def _prepare(given: dict[str, Any], entry_point: str | None, prompt: str) -> Prepared:
     if given["kind"] == "program":
         setup = None
         codes = [_compiled(compile_program, given["source"], "test")]

@@ -168,13 +168,11 @@ def _candidate(job: dict[str, Any], send: Send) -> None:
 def _grader(job: dict[str, Any], send: Send) -> None:
     """Split grading, the grader's side: holds the checks and runs them on what crosses."""
     denylist.open_to_all()
-    if job["prepared"]:
-        send("ready")  # there are checks, so the candidate may begin
     exam = _exam(job, send, LINK)
     if exam is None:
         return
-    if not job["prepared"]:
-        send("ready")
+    send("ready")  # there are checks, so the candidate may begin
+    exam.end.meet()
     _say_end(send, _run_checks(exam, send, job["scratch"]))
     signal.pause()  # the candidate may still be loading: how that ends is the supervisor's to see
 
@@ -249,6 +247,8 @@ def _run_checks(exam: _Exam, send: Send, scratch: str) -> str | None:
     base: dict[str, Any] = {"__builtins__": exam.scope, "__name__": "checks"}
     denylist.friends.append(base)
     left: str | None = None
+    if end.gone or end.fault:
+        _give_up(end, send, "before the checks")
     ready = exam.prepared.ready(base, exam.scope.entry_point)
     for number, check in enumerate(ready, 1):
         _reserve.take()
@@ -264,12 +264,8 @@ def _run_checks(exam: _Exam, send: Send, scratch: str) -> str | None:
                 left = left or f"check {number}: {detail}"
         denylist.friends.pop()
         end.look()
-        if end.gone:
-            signal.pause()  # how it went is the supervisor's to see
-        if end.fault:
-            detail = f"check {number}: {end.fault}"
-            send("end", exit_code="error", reason="tampered", detail=detail)
-            signal.pause()
+        if end.gone or end.fault:
+            _give_up(end, send, f"check {number}")
         if end.left:
             held = False
             left = left or f"check {number}: {end.left}"
@@ -278,6 +274,15 @@ def _run_checks(exam: _Exam, send: Send, scratch: str) -> str | None:
         last = number == len(ready)
         send("check", hold=last, number=number, held=held, reason=reason, detail=detail)
     return left
+
+
+def _give_up(end: split.GraderEnd, send: Send, where: str) -> None:
+    """The link is closed or broken: waits for the supervisor, which sees how that went."""
+    if end.fault and not end.gone:
+        detail = f"{where}: {end.fault}"
+        send("end", exit_code="error", reason="tampered", detail=detail)
+    while True:
+        signal.pause()
 
 
 def _say_end(send: Send, left: str | None) -> None:

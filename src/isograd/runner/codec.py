@@ -194,7 +194,8 @@ def _is_array(value: Any) -> bool:
 
 
 def _array_node(value: Any, kind: type) -> list[Any] | None:
-    """Arrays and scalars of numpy, where this process has it: as type and bytes."""
+    """Arrays and scalars of numpy, where this process has it: as type, shape, bytes, and whether
+    they can be written to."""
     if getattr(kind, "__module__", "") != "numpy" or (numpy := _numpy()) is None:
         return None
     array, _, scalar = numpy
@@ -203,7 +204,12 @@ def _array_node(value: Any, kind: type) -> list[Any] | None:
     if value.dtype.hasobject or value.dtype.names is not None:
         return None
     shape = list(value.shape) if kind is array else None
-    return ["np", value.dtype.str, shape, base64.b64encode(value.tobytes()).decode("ascii")]
+    data = base64.b64encode(value.tobytes()).decode("ascii")
+    return ["np", value.dtype.str, shape, data, kind is array and bool(value.flags.writeable)]
+
+
+class CannotChange(Exception):
+    """A change that was made to a copy cannot be made to the original: no fault of anybody's."""
 
 
 class Decoder:
@@ -352,10 +358,7 @@ def fill(target: Any, node: list[Any], value: Callable[[Any], Any]) -> None:
     """Makes a mutable object hold what a node of its kind says, and nothing else."""
     kind = node[0]
     if kind == "np":
-        array = _array(node)
-        if target.shape != array.shape:
-            target.resize(array.shape, refcheck=False)
-        target[...] = array
+        _fill_array(target, _array(node))
     elif kind == "B":
         target[:] = base64.b64decode(_text(node[1]), validate=True)
     elif kind in ("D", "N", "O", "E"):
@@ -374,7 +377,7 @@ def fill(target: Any, node: list[Any], value: Callable[[Any], Any]) -> None:
 def same_kind(target: Any, node: Any) -> bool:
     """Whether a node says what an object of this very type holds."""
     if _is_array(target):
-        return bool(node[:2] == ["np", target.dtype.str] and node[2] is not None)
+        return bool(node[0] == "np" and node[2] is not None)
     shell = _SHELLS.get(node[0]) if isinstance(node, list) and node else None
     return shell is not None and type(shell([node[0], [], None])) is type(target)
 
@@ -423,13 +426,31 @@ def _array(node: list[Any]) -> Any:
         raise Malformed("an array, and no numpy here")
     array, kind, _ = numpy
     dtype = kind(_text(node[1]))
-    if dtype.hasobject:
-        raise Malformed("an array of objects")
+    if dtype.hasobject or dtype.names is not None or dtype.subdtype is not None:
+        raise Malformed("an array of more than numbers and text")
     data = base64.b64decode(_text(node[3]), validate=True)
-    if node[2] is None:
-        return array((1,), dtype, data)[0]
-    shape = tuple([_whole(size) for size in node[2]])
-    made = array(shape, dtype, data).copy()
+    shape = (1,) if node[2] is None else tuple([_whole(size) for size in node[2]])
+    if min(shape, default=0) < 0 or (not dtype.itemsize and 0 not in shape):
+        raise Malformed("an array of no size")
+    if dtype.kind == "U":
+        data.decode("utf-32-be" if dtype.byteorder == ">" else "utf-32-le", "surrogatepass")
+    made = array(shape, dtype, data)
     if made.nbytes != len(data):
         raise Malformed("an array of another size")
+    if node[2] is None:
+        return made[0]
+    made = made.copy()
+    made.flags.writeable = node[4] is True
     return made
+
+
+def _fill_array(target: Any, changed: Any) -> None:
+    """Never by a resize: what else looks at the array's memory here would look at freed memory."""
+    if target.dtype != changed.dtype:
+        raise CannotChange(f"an array of {target.dtype} has become one of {changed.dtype}")
+    try:
+        if target.shape != changed.shape:
+            target.shape = changed.shape
+        target[...] = changed
+    except (ValueError, AttributeError) as error:
+        raise CannotChange(str(error)) from None

@@ -20,11 +20,19 @@ from . import checks, codec, split, wire, words
 
 _FREE = frozenset({
     "print", "input", "open", "exit", "quit", "help", "excepthook", "displayhook", "unraisablehook",
+    "showwarning",
 })  # fmt: skip
 """Names that honest programs replace and that judge nothing."""
 
 _IMPORT = "__import__"
 """The denylist replaces it, once for a lane or for a job, so it is held when that is done."""
+
+_MADE_LATER = frozenset({"__annotations__", "__annotations_cache__", "__annotate__"})
+"""Names that a class gets by being looked at."""
+
+_BUILTIN_NAMES = (
+    frozenset(vars(builtins)) - _FREE - {"__doc__", "__name__", "__loader__", "__spec__"}
+)
 
 _IMMUTABLE = 1 << 8
 """Py_TPFLAGS_IMMUTABLETYPE: a class that no program can change."""
@@ -68,7 +76,13 @@ class Watch:
                 self.modules[name] = split.standard_module(name)
         for name, module in self.modules.items():
             self._held.append(_of_module(name, module))
-            self._held += map(_of_class, _classes(module))
+            classes = [*_classes(module)]
+            self._held += map(_of_class, classes)
+            self._held += [
+                _of_module(home, _LOADED[home])
+                for home in sorted({kind.__module__ for kind in classes} - {name})
+                if home in _LOADED
+            ]
         if names.aliases:
             for name, module in [*_LOADED.items()]:
                 known = "." in name or name in self.modules
@@ -108,13 +122,19 @@ class _Held:
     ) -> None:
         self._name = name
         self._namespace = namespace
-        self._size = len(namespace) if keys is None else None
-        self._was = {key: namespace[key] for key in (namespace if keys is None else keys)}
+        self._whole = keys is None
+        self._names = namespace.keys() - _MADE_LATER
+        self._was = {key: namespace[key] for key in (self._names if keys is None else keys)}
         self._values = _values_of([*self._was])
         self._ids = list(map(id, self._values(namespace)))
         self._functions = [was for was in self._was.values() if type(was) is types.FunctionType]
         self._parts = list(map(_PARTS, self._functions))
         self._part_ids = list(map(id, itertools.chain.from_iterable(self._parts)))
+        # Only what is written in Python looks names up, and finds a new one before a builtin.
+        self._shadows = () if self._whole or not self._has_python() else _BUILTIN_NAMES
+
+    def _has_python(self) -> bool:
+        return bool(self._functions) or any(map(_is_python, self._was.values()))
 
     def changed(self) -> str | None:
         """As ``Watch.changed``."""
@@ -128,8 +148,12 @@ class _Held:
         return next(changed, self._name)
 
     def _changed_otherwise(self) -> str | None:
-        if self._size is not None and len(self._namespace) != self._size:
+        if self._whole and self._namespace.keys() - _MADE_LATER != self._names:
             return self._name
+        if self._shadows:
+            new = self._shadows & self._namespace.keys() - self._names
+            if new:
+                return f"{self._name}.{min(new)}"
         if not self._functions:
             return None
         parts = map(id, itertools.chain.from_iterable(map(_PARTS, self._functions)))
@@ -156,9 +180,19 @@ def _of_module(name: str, module: types.ModuleType, but: Iterable[str] = ()) -> 
     judging = [
         key
         for key, value in namespace.items()
-        if (callable(value) or type(value) is float) and key not in free
+        if (callable(value) or type(value) in (float, types.ModuleType)) and key not in free
     ]
     return _Held(name, namespace, judging)
+
+
+def _is_python(value: Any) -> bool:
+    """Whether it is a class that a program can change, and so one with functions in Python."""
+    return isinstance(value, type) and not value.__flags__ & _IMMUTABLE
+
+
+def _home(kind: type) -> _Held:
+    """The module whose names the methods of a class look up."""
+    return _of_module(kind.__module__, _LOADED[kind.__module__])
 
 
 def _classes(module: types.ModuleType) -> Iterator[type]:
@@ -189,4 +223,5 @@ _BUILTINS = _of_module("builtins", builtins, _EXCEPTIONS)
 _IN_PYTHON = [
     _Held("builtins", vars(builtins), _EXCEPTIONS),
     *(_of_class(kind) for kind in codec.IN_PYTHON),
+    *(_home(kind) for kind in codec.IN_PYTHON),
 ]

@@ -400,6 +400,7 @@ class Run:
         for one in self._children.all:
             if one.gone:
                 one.read_events()
+        self._announce()
 
     def _is_over(self) -> bool:
         return any(one.gone for one in self._children.all)

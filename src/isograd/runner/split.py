@@ -22,6 +22,7 @@ iterate. Each rule here closes a way to pass without being right; ``Proxy`` has 
 from __future__ import annotations
 
 import builtins
+import contextlib
 import functools
 import importlib
 import itertools
@@ -129,6 +130,8 @@ class End:
                 error = self.rise(answer["raised"])
             else:
                 return decoder.value(answer["is"])
+        except codec.CannotChange as change:
+            error = TypeError(f"a change to an argument cannot be brought back: {change}")
         except _NONSENSE:
             raise self._blame("what crossed from the candidate is no value") from None
         raise error
@@ -293,6 +296,10 @@ _OPERATIONS: dict[str, Callable[..., Any]] = {
 }
 
 
+_GREETING = {"loaded": True}
+"""What the candidate's end says first, so that no check and no setup runs before it is there."""
+
+
 class CandidateEnd(End):
     """The candidate's process: answers the grader until it is killed."""
 
@@ -305,6 +312,7 @@ class CandidateEnd(End):
 
     def serve(self) -> None:
         """Answers until the link is closed or the supervisor ends this process."""
+        self._send(_GREETING)
         while True:
             self._send(self._answer(self._receive()))
 
@@ -438,6 +446,13 @@ class GraderEnd(End):
         self._items: dict[int, list[Any] | None] = {}
         self._lent: dict[str, Any] = {}
         self.left: str | None = None
+
+    def meet(self) -> None:
+        """Waits until the candidate has loaded; what keeps it from that stands in ``gone`` and
+        ``fault``."""
+        with contextlib.suppress(LinkBroken):
+            if self._receive() != _GREETING:
+                self._blame("what crossed from the candidate is no greeting")
 
     def look(self) -> None:
         """Makes a fault of a change to what judges."""

@@ -103,6 +103,8 @@ class Sandbox(ABC):
     ) -> None:
         if spawn not in ("zygote", "fresh"):
             raise InputError(f"spawn is 'zygote' or 'fresh', not {spawn!r}")
+        if spawn == "fresh" and preload:
+            raise InputError("a fresh interpreter finds nothing loaded: preload needs a zygote")
         if recycle is not None and recycle < 1:
             raise InputError(f"recycle is at least 1, not {recycle}")
         self._spawn: Spawn = spawn

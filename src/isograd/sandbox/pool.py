@@ -7,12 +7,15 @@ import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from typing import Self
+from typing import Any, Self
 
 from isograd.contract import Envelope, Job, Result
 from isograd.errors import InputError, SandboxCrashed, SandboxUnavailable
 from isograd.sandbox.base import Sandbox
 from isograd.sandbox.repeats import Repeats
+
+_END: Any = object()
+_MOST_KEPT_BACK = 1_000
 
 
 class Pool:
@@ -83,18 +86,23 @@ class Pool:
         results that there are, when no lane can be had.
         """
         repeats = Repeats()
-        todo: Iterator[tuple[Job, bytes | None] | Result]
+        todo: Iterator[tuple[Job, bytes | None] | Result | None]
         todo = repeats.sift(jobs) if dedupe else ((job, None) for job in jobs)
         gone: SandboxUnavailable | None = None
         pending: dict[Future[Result], bytes | None] = {}
         executor = ThreadPoolExecutor(self._lanes, thread_name_prefix="isograd")
+        kept_back = 0
         try:
             more = True
             while more or pending:
                 while more and gone is None and len(pending) < 2 * self._lanes:
-                    next_one = next(todo, None)
-                    if next_one is None:
+                    next_one = next(todo, _END)
+                    if next_one is _END:
                         more = False
+                    elif next_one is None:
+                        kept_back += 1
+                        if kept_back >= _MOST_KEPT_BACK:
+                            break
                     elif isinstance(next_one, Result):
                         yield next_one
                     else:
@@ -113,7 +121,9 @@ class Pool:
                         continue
                     yield result
                     if digest is not None:
-                        yield from repeats.settle(digest, result)
+                        shared = repeats.settle(digest, result)
+                        kept_back -= len(shared)
+                        yield from shared
             if gone is not None:
                 raise gone
         except BaseException as error:

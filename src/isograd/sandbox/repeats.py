@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
 from isograd.contract import Envelope, Job, Measurement, Result
+from isograd.runner import wire
 
 _KEPT = 32_768
 _LARGEST_OUTPUT = 2_048
@@ -28,8 +29,7 @@ class Repeats:
 
     def digest(self, job: Job) -> bytes:
         """16 bytes that identical jobs share."""
-        text = job.model_dump_json(exclude={"task_id", "sample"})
-        return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        return hashlib.blake2b(wire.pack(job.to_wire()), digest_size=16).digest()
 
     def known(self, digest: bytes, job: Job) -> Result | None:
         """The result that this job shares with one that has been graded."""
@@ -39,10 +39,11 @@ class Repeats:
         self._known.move_to_end(digest)
         return _for(job, found)
 
-    def sift(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, bytes] | Result]:
+    def sift(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, bytes] | Result | None]:
         """The jobs that have to run, and at once the results of those that need not.
 
-        A job that is like one that runs is kept back: ``settle`` gives its result.
+        A job that is like one that runs is kept back, for which None is given: ``settle`` gives
+        its result.
         """
         for job in jobs:
             digest = self.digest(job)
@@ -50,6 +51,7 @@ class Repeats:
                 yield known
             elif digest in self._running:
                 self._running[digest].append(job)
+                yield None
             else:
                 self._running[digest] = []
                 yield job, digest
