@@ -23,13 +23,15 @@ def main() -> None:
     parser.add_argument("--tasks", required=True, type=Path)
     parser.add_argument("--samples", required=True, type=Path)
     parser.add_argument("--lanes", type=int, default=2)
+    parser.add_argument("--sandbox", action="append", choices=sorted(WALLS), help="default: all")
+    parser.add_argument("--grading", action="append", choices=["shared", "split"])
     words = parser.parse_args()
     tasks = load_tasks(words.tasks)
     samples = load_samples(words.samples, tasks)
     print(machine())
     print(f"{len(samples)} samples, {words.lanes} lanes")
-    for wall in WALLS:
-        for grading in ("shared", "split"):
+    for wall in words.sandbox or WALLS:
+        for grading in words.grading or ("shared", "split"):
             for dedupe in (True, False):
                 jobs: list[Job] = list(Batch(tasks, samples, stops=STOPS, grading=grading).jobs())
                 begun, cpu, passed, merged = time.perf_counter(), 0.0, 0, 0
