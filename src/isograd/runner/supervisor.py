@@ -63,7 +63,7 @@ from .run import Child, Children, Evidence, LaneBroken, Run, UnfitToRun
 
 _SETUP_S = 20.0
 _CLEANUP_S = 1.0
-_CHECKS_KEPT = 8 << 20
+_CHECKS_KEPT = 4 << 20
 
 
 class HostGone(Exception):
