@@ -52,8 +52,12 @@ def loaded():
         frame = frame.f_back
 def named(request):
     value(['T', ['value', [1]]], handle(1))
+def greet():
+    body = json.dumps({'loaded': True}).encode()
+    os.write(4, struct.pack('>I', len(body)) + body)
 def serve(call, name=named, other=None):
     loaded()
+    greet()
     while True:
         request = hear()
         what = request.get('do')
@@ -209,7 +213,7 @@ ATTACKS = (
     _raw(
         "before-the-question",
         "answers that stand there before the questions",
-        "loaded()\nfor _ in range(50):\n    value(['T', ['value', [1]]], handle(1))\n"
+        "loaded()\ngreet()\nfor _ in range(50):\n    value(['T', ['value', [1]]], handle(1))\n"
         "serve(lambda r: None, name=lambda r: None)\n",
     ),
     _raw(
