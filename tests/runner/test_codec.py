@@ -280,6 +280,7 @@ def linked(source: str, **given: Any) -> Iterator[Callable[..., Any]]:
         thread.start()
         try:
             end = split.GraderEnd(ours.fileno(), frozenset())
+            end.meet()
             yield end.look_up("f", as_handle=True)[1]
         finally:
             ours.shutdown(socket.SHUT_RDWR)

@@ -325,7 +325,7 @@ def test_the_runner_has_its_own_library(sandbox: SubprocessSandbox, code: str, s
         graded(
             sandbox, ALL + "    def __iter__(self):\n        return iter([1])\n" + code, source
         ).exit_code
-        == "assertion_fail"
+        != "pass"
     )
 
 

@@ -4,6 +4,7 @@ the candidate or by it. numpy stands for them."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +22,9 @@ from isograd.errors import SandboxUnavailable
 from isograd.images import build
 from support.cases import cases
 
-pytest.importorskip("numpy")
+numpy = pytest.importorskip("numpy")
+if Path(numpy.__file__).is_relative_to("/tmp"):
+    pytest.skip("a lane has a /tmp of its own, and numpy is below it", allow_module_level=True)
 WALLS: dict[str, Callable[..., Sandbox]] = {
     "subprocess": lambda **settings: SubprocessSandbox(allow_code_exec=True, **settings),
     "bubblewrap": BubblewrapSandbox,
