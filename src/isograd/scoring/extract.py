@@ -71,7 +71,7 @@ _NOT_PARSED = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 _TAG = re.compile(r"<(/?)think(?:ing)?>", re.IGNORECASE)
 _FENCE = re.compile(
-    r"(?P<quote>(?: {0,3}+>[ ]?)*+)(?P<indent>[ \t]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]++)?+)"
+    r"(?P<quote>(?: {0,3}>[ ]?)*)(?P<indent>[ \t]*+(?:(?:[-*+]|\d{1,9}[.)])[ \t]++)?)"
     r"(?P<run>`{3,}+|~{3,}+)(?P<info>.*+)",
     re.DOTALL,
 )
@@ -102,8 +102,9 @@ _TWO_WORDS = re.compile(r"[^\W\d_][\w'’`*-]*[,;]? [`*(\"]*[^\W\d_]")  # noqa: 
 _PHRASE = re.compile(r"[^\W\d_][^=]*[.:!?。：！？]\**$")  # noqa: RUF001
 
 _LONE_TAG = re.compile(r"(?:</?\w[^<>]*+>|\\(?:begin|end)\{\w+\})$")
-_END_TOKENS = re.compile(r"(?:(?:<\|\w+\|>|</s>)\s*+)++\Z")
-_LABEL = re.compile(r"(?:\r\n|\r|\n)*+(?:python|py)3?[ \t]*(?:\r\n|\r|\n)", re.IGNORECASE)
+_END_TOKENS = re.compile(r"(?:(?:<\|\w+\|>|</s>)\s*+)+\Z")
+_LINES = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
+_LABEL = re.compile(r"[\r\n]*(?:python|py)3?[ \t]*(?:\r\n|\r|\n)", re.IGNORECASE)
 
 _CODE_NODES = (
     ast.FunctionDef,
@@ -670,7 +671,13 @@ def _lines(text: str) -> list[str]:
 
 def _is_indented(code: str) -> bool:
     """Whether the first line of code is indented, as in the body of a function."""
-    return re.match(r"(?:[ \t\f]*+(?:#[^\r\n]*+)?(?:\r\n|\r|\n))*+[ \t]", code) is not None
+    # Line by line: possessive groups lose their place in Python before 3.11.5.
+    for found in _LINES.finditer(code):
+        line, end = found.groups()
+        bare = line.lstrip(" \t\f")
+        if not end or (bare and not bare.startswith("#")):
+            return line.startswith((" ", "\t"))
+    return False
 
 
 def _parse(code: str) -> ast.Module | None:
