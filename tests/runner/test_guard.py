@@ -31,7 +31,7 @@ def asking(entry_point: str | None) -> checks.Prepared:
 
 def names(*sources: str, setup: str = "") -> checks.Names:
     given = {"kind": "assertions", "checks": list(sources), "setup": setup}
-    return checks.names_in(given, "")
+    return checks.prepare(given, None, "").names
 
 
 def test_a_changed_builtin_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

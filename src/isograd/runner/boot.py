@@ -97,15 +97,6 @@ package, config, frame = boot(0, None)
 package.supervisor.main(config, frame)
 """
 
-STAGE1 = f"""\
-import os, sys
-environment = {ENVIRONMENT!r}
-environment["HOME"] = environment["TMPDIR"] = sys.argv[1] + "/job"
-os.execve(
-    sys.executable, [sys.executable, "-s", "-P", "-S", "-c", {STAGE2!r}, "lane"], environment
-)
-"""
-
 
 def direct(scratch: str) -> tuple[list[str], dict[str, str]]:
     """As ``command``, for who can give a process an environment: STAGE2's arguments and its."""
@@ -118,7 +109,12 @@ def direct(scratch: str) -> tuple[list[str], dict[str, str]]:
 
 def command(scratch: str) -> list[str]:
     """The arguments, after the interpreter, that start the runner with its files in ``scratch``."""
-    return ["-I", "-S", "-c", STAGE1, scratch]
+    words, environment = direct(scratch)
+    stage1 = (
+        "import os, sys\n"
+        f"os.execve(sys.executable, [sys.executable, *{words!r}], {environment!r})\n"
+    )
+    return ["-I", "-S", "-c", stage1]
 
 
 def first_message(config: dict[str, Any]) -> dict[str, Any]:

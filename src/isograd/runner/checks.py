@@ -124,6 +124,7 @@ def prepare(given: dict[str, Any], entry_point: str | None, prompt: str) -> Prep
 
 
 def _prepare(given: dict[str, Any], entry_point: str | None, prompt: str) -> Prepared:
+    helpers = given.get("setup", "")
     if given["kind"] == "program":
         setup = None
         codes = [_compiled(compile_program, given["source"], "test")]
@@ -131,7 +132,6 @@ def _prepare(given: dict[str, Any], entry_point: str | None, prompt: str) -> Pre
     else:
         if not given["checks"]:
             raise NotACheck("there are no checks")
-        helpers = given["setup"]
         codes = []
         for number, source in enumerate(given["checks"], 1):
             try:
@@ -145,10 +145,12 @@ def _prepare(given: dict[str, Any], entry_point: str | None, prompt: str) -> Pre
             except NotACheck as error:
                 raise NotACheck(f"check {number} is no check: {error}") from None
         setup = _compiled(_compile, helpers, "setup")
-    # A prompt that ends in a bare header gets a body.
-    texts = (prompt, prompt + "\n    pass\n") if _asks_prompt(given, prompt) else ()
-    loaders = [_compiled(_compile, text, "prompt") for text in texts]
-    names = names_in(given, prompt)
+    texts = [given["source"]] if given["kind"] == "program" else [*given["checks"], helpers]
+    nodes, prompt_nodes = nodes_of(*texts), nodes_of(prompt)
+    with_body = prompt + "\n    pass\n"  # for a prompt that ends in a bare header
+    asks = _asks_prompt(nodes, prompt_nodes or nodes_of(with_body))
+    loaders = [_compiled(_compile, text, "prompt") for text in (prompt, with_body) if asks]
+    names = _names_in(nodes, prompt_nodes)
     ways = tuple(code for code in loaders if isinstance(code, CodeType))
     try:
         packed = marshal.dumps((tuple(codes), setup, entry_point, tuple(names), ways))
@@ -160,11 +162,11 @@ def _prepare(given: dict[str, Any], entry_point: str | None, prompt: str) -> Pre
 _DYNAMIC = frozenset({"eval", "exec", "compile", "globals", "locals", "vars", "__import__"})
 
 
-def _asks_prompt(given: dict[str, Any], prompt: str) -> bool:
-    """Whether checks may use a name that the prompt binds, but for the entry point's."""
-    used = {node.id for node in nodes_of(_texts(given)) if isinstance(node, ast.Name)}
+def _asks_prompt(nodes: list[ast.AST], prompt: list[ast.AST]) -> bool:
+    """Whether checks may use a name that the prompt binds."""
+    used = {node.id for node in nodes if isinstance(node, ast.Name)}
     bound: set[str] = set()
-    for node in nodes_of([prompt, prompt + "\n    pass\n"]):
+    for node in prompt:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             bound.add(node.name)
         elif isinstance(node, ast.alias):
@@ -219,7 +221,7 @@ def _asks_candidate(value: ast.expr, check: ast.Module, helpers: str) -> bool:
         return False
     own = {
         getattr(node, "name", None) or getattr(node, "id", "")
-        for node in [*ast.walk(check), *nodes_of([helpers])]
+        for node in [*ast.walk(check), *nodes_of(helpers)]
         if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.alias)
         or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
     }
@@ -301,7 +303,7 @@ def _is_constant(value: ast.AST) -> bool:
     )
 
 
-def nodes_of(sources: list[str]) -> list[ast.AST]:
+def nodes_of(*sources: str) -> list[ast.AST]:
     """The syntax of checks or a prompt, flat; of what is no Python, nothing."""
     found: list[ast.AST] = []
     for source in sources:
@@ -310,13 +312,8 @@ def nodes_of(sources: list[str]) -> list[ast.AST]:
     return found
 
 
-def _texts(given: dict[str, Any]) -> list[str]:
-    return [given["source"]] if given["kind"] == "program" else [*given["checks"], given["setup"]]
-
-
-def names_in(given: dict[str, Any], prompt: str) -> Names:
+def _names_in(nodes: list[ast.AST], prompt: list[ast.AST]) -> Names:
     """The names in a job's checks."""
-    nodes = nodes_of(_texts(given))
     names = [node for node in nodes if isinstance(node, ast.Name)]
     owners = {
         id(node.value): node.value.id
@@ -340,13 +337,13 @@ def names_in(given: dict[str, Any], prompt: str) -> Names:
     )
 
 
-def _classes_named(used: list[ast.Name], prompt: str) -> frozenset[str]:
+def _classes_named(used: list[ast.Name], prompt: list[ast.AST]) -> frozenset[str]:
     """A name counts that the prompt defines as a class, or that a check uses and that is written
     as classes are. A function of the prompt's never counts, whatever the candidate makes of it.
     """
     named = {node.id for node in used if node.id.lstrip("_")[:1].isupper()}
     functions: set[str] = set()
-    for node in nodes_of([prompt]):
+    for node in prompt:
         if isinstance(node, ast.ClassDef):
             named.add(node.name)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -151,7 +151,7 @@ class Table:
         for name, singleton in _SINGLETONS.items():
             if value is singleton:
                 return ["1", name]
-        if (array := _array_node(value, kind)) is not None:
+        if (array := _array_node(value)) is not None:
             return array
         return self._handle(value)
 
@@ -185,27 +185,33 @@ def _numpy() -> tuple[Any, Any, Any] | None:
     return kinds[0], kinds[1], kinds[2]
 
 
-def _is_array(value: Any) -> bool:
-    """Whether it is one of numpy's that crosses as type and bytes."""
-    numpy = _numpy() if getattr(type(value), "__module__", "") == "numpy" else None
-    if numpy is None or type(value) is not numpy[0]:
-        return False
-    return not value.dtype.hasobject and value.dtype.names is None
-
-
-def _array_node(value: Any, kind: type) -> list[Any] | None:
-    """Arrays and scalars of numpy, where this process has it: as type, shape, bytes, and whether
-    they can be written to."""
+def _of_numpy(value: Any) -> str | None:
+    """ "array" or "scalar" for one of numpy's that crosses as type and bytes, else None."""
+    kind = type(value)
     if getattr(kind, "__module__", "") != "numpy" or (numpy := _numpy()) is None:
         return None
     array, _, scalar = numpy
-    if kind is not array and not (issubclass(kind, scalar) and not _FLAGS(kind) & _HEAP_TYPE):
+    if kind is not array and (not issubclass(kind, scalar) or _FLAGS(kind) & _HEAP_TYPE):
         return None
     if value.dtype.hasobject or value.dtype.names is not None:
         return None
-    shape = list(value.shape) if kind is array else None
+    return "array" if kind is array else "scalar"
+
+
+def _is_array(value: Any) -> bool:
+    return _of_numpy(value) == "array"
+
+
+def _array_node(value: Any) -> list[Any] | None:
+    """Arrays and scalars of numpy, where this process has it: as type, shape, bytes, and whether
+    they can be written to."""
+    found = _of_numpy(value)
+    if found is None:
+        return None
     data = base64.b64encode(value.tobytes()).decode("ascii")
-    return ["np", value.dtype.str, shape, data, kind is array and bool(value.flags.writeable)]
+    if found == "scalar":
+        return ["np", value.dtype.str, None, data, False]
+    return ["np", value.dtype.str, list(value.shape), data, bool(value.flags.writeable)]
 
 
 class CannotChange(Exception):

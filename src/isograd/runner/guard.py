@@ -78,11 +78,7 @@ class Watch:
             self._held.append(_of_module(name, module))
             classes = [*_classes(module)]
             self._held += map(_of_class, classes)
-            self._held += [
-                _of_module(home, _LOADED[home])
-                for home in sorted({kind.__module__ for kind in classes} - {name})
-                if home in _LOADED
-            ]
+            self._held += _homes(classes, but=name)
         if names.aliases:
             for name, module in [*_LOADED.items()]:
                 known = "." in name or name in self.modules
@@ -131,7 +127,8 @@ class _Held:
         self._parts = list(map(_PARTS, self._functions))
         self._part_ids = list(map(id, itertools.chain.from_iterable(self._parts)))
         # Only what is written in Python looks names up, and finds a new one before a builtin.
-        self._shadows = () if self._whole or not self._has_python() else _BUILTIN_NAMES
+        looks_up = not self._whole and self._has_python()
+        self._shadows = _BUILTIN_NAMES if looks_up else frozenset()
 
     def _has_python(self) -> bool:
         return bool(self._functions) or any(map(_is_python, self._was.values()))
@@ -190,20 +187,18 @@ def _is_python(value: Any) -> bool:
     return isinstance(value, type) and not value.__flags__ & _IMMUTABLE
 
 
-def _home(kind: type) -> _Held:
-    """The module whose names the methods of a class look up."""
-    return _of_module(kind.__module__, _LOADED[kind.__module__])
+def _homes(classes: Iterable[type], but: str = "") -> Iterator[_Held]:
+    """The modules whose names the methods of classes look up."""
+    for home in sorted({kind.__module__ for kind in classes} - {but}):
+        if home in _LOADED:
+            yield _of_module(home, _LOADED[home])
 
 
 def _classes(module: types.ModuleType) -> Iterator[type]:
     """The classes that a module has of its own package's and that a program can change."""
     package = module.__name__.partition(".")[0]
     for kind in _namespace(module).values():
-        if (
-            isinstance(kind, type)
-            and not kind.__flags__ & _IMMUTABLE
-            and kind.__module__.partition(".")[0] == package
-        ):
+        if _is_python(kind) and kind.__module__.partition(".")[0] == package:
             yield kind
 
 
@@ -223,5 +218,5 @@ _BUILTINS = _of_module("builtins", builtins, _EXCEPTIONS)
 _IN_PYTHON = [
     _Held("builtins", vars(builtins), _EXCEPTIONS),
     *(_of_class(kind) for kind in codec.IN_PYTHON),
-    *(_home(kind) for kind in codec.IN_PYTHON),
+    *_homes(codec.IN_PYTHON),
 ]

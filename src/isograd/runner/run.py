@@ -48,9 +48,9 @@ class Evidence:
     """What the children have shown so far.
 
     ``take`` has the events of who runs the candidate, ``take_result`` those of who runs the
-    checks. With shared grading that is the same child. With split grading the checks begin while
-    the candidate loads, and what they say before it has loaded waits until then: a candidate
-    that does not load has no checks.
+    checks. With shared grading that is the same child. With split grading the checks begin once
+    the candidate's end of the link says that it has loaded; what they say before the candidate
+    has said so on its channel waits until then: a candidate that does not load has no checks.
     """
 
     def __init__(self, total: int, grading: str) -> None:
@@ -71,8 +71,6 @@ class Evidence:
             raise ValueError("an event after the end")
         if kind == "started" and not self.started:
             self.started = True
-        elif kind == "prepared" and self._grading == "shared" and not self.started:
-            self.prepared = base64.b64decode(event["packed"])
         elif kind == "loaded" and self.started and not self.loaded:
             self.loaded = True
             early, self._early = self._early, []
@@ -96,7 +94,7 @@ class Evidence:
             raise ValueError("an event after the end")
         if kind == "ready" and not self.ready:
             self.ready = True
-        elif kind == "prepared" and self._grading == "split" and not self.ready:
+        elif kind == "prepared" and not self.ready and not self.started:
             self.prepared = base64.b64decode(event["packed"])
         elif self._grading == "split" and not self.loaded and event.get("reason") != "no_checks":
             self._early.append(event)
@@ -262,7 +260,7 @@ class Child:
 
     def look(self) -> None:
         """Where the kernel tells us of no death: asks."""
-        if self._pidfd is None and kernel.is_dead(self.pid):
+        if self._pidfd is None and not self.lives():
             self.gone = True
 
     def read_events(self) -> bool:

@@ -300,18 +300,20 @@ class Lane:
         else:
             child.is_born(pid)
 
+    def _hear_of_births(self) -> None:
+        while self._unborn:
+            self.hear_of_birth()
+
     def children(self, split: bool) -> Children:
         """The processes for a job: those that were forked ahead, or new ones."""
         ahead, self._ahead = self._ahead, None
-        while self._unborn:
-            self.hear_of_birth()
+        self._hear_of_births()
         if ahead is not None and (ahead.split != split or not all(c.lives() for c in ahead.all)):
             self._dismiss(ahead)
             ahead = None
         if ahead is None:
             ahead = Children(self, split)
-            while self._unborn:
-                self.hear_of_birth()
+            self._hear_of_births()
         if any(child.gone for child in ahead.all):
             raise LaneBroken("no process can be forked")
         return ahead
@@ -330,8 +332,7 @@ class Lane:
 
     def collect(self, pids: list[int]) -> list[tuple[int, float, float, int]]:
         """Kills children, if they live, and collects them: status, user and system s, peak KiB."""
-        while self._unborn:
-            self.hear_of_birth()
+        self._hear_of_births()
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -362,8 +363,7 @@ class Lane:
 
     def job_pids(self) -> list[int]:
         """Every process of the job, zombies included."""
-        while self._unborn:
-            self.hear_of_birth()
+        self._hear_of_births()
         found = kernel.all_pids() if self._alone else kernel.descendants(os.getpid())
         ours = {os.getpid(), self._zygote}
         if self._ahead is not None:

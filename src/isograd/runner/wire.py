@@ -72,14 +72,14 @@ def pack_order(message: dict[str, Any]) -> bytes:
 
 def read_order(fd: int) -> dict[str, Any]:
     """Reads one order from a blocking descriptor that holds no more. Raises EOFError."""
-    data = b""
+    data = bytearray()
     while len(data) < 4 or len(data) < 4 + _HEADER.unpack_from(data)[0]:
         # A little at first: most orders are small, and a large buffer is new pages.
         part = os.read(fd, 1 << 20 if data else 1 << 14)
         if not part:
             raise EOFError("the stream ended inside a frame")
         data += part
-    order: dict[str, Any] = marshal.loads(data[4:])
+    order: dict[str, Any] = marshal.loads(memoryview(data)[4:])
     return order
 
 

@@ -14,6 +14,7 @@ The mode says whether the fork starts a new interpreter (FRESH) and which uid it
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import random
 import resource
@@ -44,8 +45,6 @@ def prepare(config: dict[str, Any]) -> tuple[dict[str, str], bool]:
     Returns the versions of the distributions that candidates may import, and whether children
     are to be restricted by Landlock.
     """
-    import importlib
-
     versions = packages.allow(config["packages"], config["site"]) if config["packages"] else {}
     for name in COMMON:
         importlib.import_module(name)
@@ -77,8 +76,6 @@ def prepare(config: dict[str, Any]) -> tuple[dict[str, str], bool]:
 def _preload(names: list[str], directory: str) -> None:
     """Loads modules that candidates use. They find a home as a candidate does, and leave nothing
     there. Raises RuntimeError."""
-    import importlib
-
     if not names:
         return
     home = f"{directory}/job"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import select
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -56,6 +57,20 @@ class Stream(Protocol):
 
 class StreamLost(Exception):
     """The stream to a runner has ended."""
+
+
+def wait_for(fd: int, what: int, deadline: float) -> int:
+    """What ``fd`` is ready for of ``what``, whatever its number is: select knows none above 1,023.
+
+    Raises TimeoutError at the ``deadline`` (of time.monotonic).
+    """
+    ready = select.poll()
+    ready.register(fd, what)
+    left = deadline - time.monotonic()
+    found = ready.poll(left * 1000) if left > 0 else []
+    if not found:
+        raise TimeoutError
+    return found[0][1]
 
 
 class LaneDied(Exception):
@@ -269,20 +284,17 @@ class Sandbox(ABC):
 
     def _begin_lane(self) -> _Lane:
         try:
-            return self._new_lane()
+            stream, config = self._open()
+            try:
+                return _Lane(stream, self._config(config))
+            except BaseException:
+                stream.close()
+                raise
         except OSError as error:
             raise SandboxUnavailable(
                 f"this host cannot start a lane: {error}: give it what it lacks "
                 "(ulimit -a lists this process's limits)"
             ) from error
-
-    def _new_lane(self) -> _Lane:
-        stream, config = self._open()
-        try:
-            return _Lane(stream, self._config(config))
-        except BaseException:
-            stream.close()
-            raise
 
     def start(self) -> None:
         """Has the lane started in a thread meanwhile: ``run`` finds it further on.

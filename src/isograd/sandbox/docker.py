@@ -23,7 +23,7 @@ from isograd.daemon import connect, unavailable
 from isograd.errors import SandboxUnavailable
 from isograd.images import default_tag
 from isograd.runner import boot
-from isograd.sandbox.base import Sandbox, Stream, StreamLost
+from isograd.sandbox.base import Sandbox, Stream, StreamLost, wait_for
 
 if TYPE_CHECKING:
     import docker
@@ -226,14 +226,11 @@ class _ContainerStream:
     def _wait(self, what: int, deadline: float) -> int:
         if what == select.POLLIN and getattr(self._socket, "pending", int)():
             return what  # decrypted already
-        ready = select.poll()
         with self._cut():
-            ready.register(self._socket.fileno(), what)
-        left = deadline - time.monotonic()
-        found = ready.poll(left * 1000) if left > 0 else []
-        if not found:
-            raise TimeoutError
-        return found[0][1]
+            fd = self._socket.fileno()
+            if fd < 0:
+                raise StreamLost("the container's stream was cut")
+        return wait_for(fd, what, deadline)
 
     def _take_in(self) -> None:
         """Reads what is there and sorts it into output and errors."""

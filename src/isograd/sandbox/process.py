@@ -14,13 +14,12 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
 from isograd.errors import SandboxUnavailable
-from isograd.sandbox.base import StreamLost
+from isograd.sandbox.base import StreamLost, wait_for
 
 SCRATCH = "/tmp/isograd-00000000"
 """The lane's directory on a /tmp of its own."""
@@ -113,7 +112,7 @@ class ProcessStream:
     def send(self, data: bytes, deadline: float) -> None:
         view = memoryview(data)
         while view:
-            _wait_for(self._inlet, select.POLLOUT, deadline)
+            wait_for(self._inlet, select.POLLOUT, deadline)
             try:
                 view = view[os.write(self._inlet, view) :]
             except BlockingIOError:
@@ -122,7 +121,7 @@ class ProcessStream:
                 raise StreamLost("the runner's process is gone") from error
 
     def receive(self, deadline: float) -> bytes:
-        _wait_for(self._outlet, select.POLLIN, deadline)
+        wait_for(self._outlet, select.POLLIN, deadline)
         data = os.read(self._outlet, 1 << 20)
         if not data:
             raise StreamLost("the runner's process ended")
@@ -152,12 +151,3 @@ class ProcessStream:
         self._errors.close()
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
-
-
-def _wait_for(fd: int, what: int, deadline: float) -> None:
-    """Until ``fd`` is ready, whatever its number is: select knows none above 1,023."""
-    ready = select.poll()
-    ready.register(fd, what)
-    left = deadline - time.monotonic()
-    if left <= 0 or not ready.poll(left * 1000):
-        raise TimeoutError

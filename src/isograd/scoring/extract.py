@@ -103,7 +103,6 @@ _PHRASE = re.compile(r"[^\W\d_][^=]*[.:!?。：！？]\**$")  # noqa: RUF001
 
 _LONE_TAG = re.compile(r"(?:</?\w[^<>]*+>|\\(?:begin|end)\{\w+\})$")
 _END_TOKENS = re.compile(r"(?:(?:<\|\w+\|>|</s>)\s*+)+\Z")
-_LINES = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
 _LABEL = re.compile(r"[\r\n]*(?:python|py)3?[ \t]*(?:\r\n|\r|\n)", re.IGNORECASE)
 
 _CODE_NODES = (
@@ -672,10 +671,9 @@ def _lines(text: str) -> list[str]:
 def _is_indented(code: str) -> bool:
     """Whether the first line of code is indented, as in the body of a function."""
     # Line by line: possessive groups lose their place in Python before 3.11.5.
-    for found in _LINES.finditer(code):
-        line, end = found.groups()
-        bare = line.lstrip(" \t\f")
-        if not end or (bare and not bare.startswith("#")):
+    for line in io.StringIO(code, newline=""):
+        bare = line.strip(" \t\f\r\n")
+        if not line.endswith(("\r", "\n")) or (bare and not bare.startswith("#")):
             return line.startswith((" ", "\t"))
     return False
 
