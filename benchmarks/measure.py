@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import statistics
+import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -66,6 +67,17 @@ def table(
         spread = f"({min(values) * 1e3:.2f} … {max(values) * 1e3:.2f})"
         line = f"{name:>{width}} {middle * 1e3:9.2f} ms  {spread:>22}  {middle / of_base:6.2f} x"
         print(line + (f"  {1 / middle:8.1f} a second" if rate else ""), flush=True)
+
+
+def command(*words: str, times: int = 1) -> Callable[[], int]:
+    """A side that runs a command so many times. It raises CalledProcessError if that fails."""
+
+    def side() -> int:
+        for _ in range(times):
+            subprocess.run(words, capture_output=True, check=True)
+        return times
+
+    return side
 
 
 def pool_of(wall: str, lanes: int, jobs: Sequence[Job], **settings: object) -> Pool | None:

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
 
 from isograd import Assertions, Job, Limits
-from measure import grade_all, in_turn, machine, pool_of, table
+from measure import command, grade_all, in_turn, machine, pool_of, table
 
 SMALL = """
 import numpy as np
@@ -40,16 +39,6 @@ SETS = {
 CHECK = "mean([1, 2, 3]) == 2.0"
 
 
-def fresh(code: str, times: int) -> Callable[[], int]:
-    def side() -> int:
-        for _ in range(times):
-            text = f"{code}\nassert {CHECK}\n"
-            subprocess.run([sys.executable, "-I", "-c", text], check=True, capture_output=True)
-        return times
-
-    return side
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
@@ -61,7 +50,8 @@ def main() -> None:
             continue
         limits = Limits(timeout_s=30, memory_mb=2_048)
         pools = []
-        sides: dict[str, Callable[[], int]] = {"python -I, one each": fresh(code, 3)}
+        alone = [sys.executable, "-I", "-c", f"{code}\nassert {CHECK}\n"]
+        sides: dict[str, Callable[[], int]] = {"python -I, one each": command(*alone, times=3)}
         for grading in ("shared", "split"):
             job = Job(code=code, checks=Assertions([CHECK]), limits=limits, grading=grading)
             for how, preload, times in (("", (), 3), (", preloaded", modules, 50)):

@@ -9,6 +9,7 @@ grade the first few. Tools that are not installed are left out, and it is said.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shutil
@@ -21,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from isograd import Job, Pool, Program
+from isograd import Job, Program
 from isograd.images import default_tag
 from isograd.runner.zygote import COMMON
 from measure import canonical_jobs, grade_all, in_turn, machine, pool_of, table
@@ -91,7 +92,9 @@ def must_pass(command: Sequence[str], job: Job) -> None:
         raise SystemExit(f"{command[:3]}: {done.stderr.decode()[-300:]}")
 
 
-def other_tools(jobs: Sequence[Job], lanes: int) -> dict[str, Callable[[], int]]:
+def other_tools(
+    jobs: Sequence[Job], lanes: int, opened: contextlib.ExitStack
+) -> dict[str, Callable[[], int]]:
     """What people use today, as far as it is here."""
     few = jobs[:FEW]
     sides: dict[str, Callable[[], int]] = {}
@@ -127,7 +130,8 @@ def other_tools(jobs: Sequence[Job], lanes: int) -> dict[str, Callable[[], int]]
             container = started.stdout.strip()
             exec_ = ["docker", "exec", "-i", container, *IN_CONTAINER]
             sides["docker exec, one each"] = each(few, lanes, lambda job: must_pass(exec_, job))
-            sides["docker exec, one each"].container = container  # type: ignore[attr-defined]
+            kill = ["docker", "kill", container]
+            opened.callback(subprocess.run, kill, capture_output=True, check=False)
     return sides
 
 
@@ -139,11 +143,16 @@ def main() -> None:
     parser.add_argument("--lanes", type=int, default=2)
     parser.add_argument("--tools", action="store_true", help="the tools of today as well")
     words = parser.parse_args()
+    with contextlib.ExitStack() as opened:
+        measure(words, opened)
+
+
+def measure(words: argparse.Namespace, opened: contextlib.ExitStack) -> None:
     once = canonical_jobs(words.tasks)
     jobs = once * words.repeat
     limit = BareFork(jobs, words.lanes)
+    opened.callback(limit.close)
     sides: dict[str, Callable[[], int]] = {"the limit: a bare fork": limit}
-    pools: list[Pool] = []
     walls: list[tuple[str, str, dict[str, Any], Sequence[Job]]] = [
         (wall, grading, {}, jobs)
         for wall in ("subprocess", "bubblewrap", "docker")
@@ -154,22 +163,16 @@ def main() -> None:
     for wall, grading, settings, some in walls:
         pool = pool_of(wall, words.lanes, once, **settings)
         if pool is not None:
-            pools.append(pool)
+            opened.callback(pool.close)
             asked = [job.model_copy(update={"grading": grading}) for job in some]
             name = ", ".join([wall, grading, *map(str, settings.values())])
             sides[name] = partial(grade_all, pool, asked)
     if words.tools:
-        sides |= other_tools(once, words.lanes)
+        sides |= other_tools(once, words.lanes, opened)
     print(machine())
     seconds = in_turn(sides, words.rounds)
     title = f"{words.lanes} lanes, {words.rounds} rounds of {len(jobs)} candidates, a candidate"
     table(title, seconds, "the limit: a bare fork", rate=True)
-    for pool in pools:
-        pool.close()
-    limit.close()
-    container = getattr(sides.get("docker exec, one each"), "container", None)
-    if container:
-        subprocess.run(["docker", "kill", container], capture_output=True, check=False)
 
 
 if __name__ == "__main__":

@@ -232,17 +232,23 @@ def test_a_wall_that_is_gone_stops_the_run_and_keeps_what_there_is(
     assert [row["envelope"]["exit_code"] for row in kept] == ["pass", "pass"]
 
 
-def test_limits_stops_and_extraction_reach_the_candidate(
-    isograd: Run, batch: list[str], tmp_path: Path, fake_walls: Callable[..., None]
-) -> None:
-    """Each option of the command is what its job is made of; \\n in a stop string is a newline."""
-    seen: list[Job] = []
+@pytest.fixture
+def seen(fake_walls: Callable[..., None]) -> list[Job]:
+    """The jobs that a container is asked to run; each passes."""
+    found: list[Job] = []
 
     def keep(job: Job) -> Envelope:
-        seen.append(job)
+        found.append(job)
         return PASS
 
     fake_walls(docker=keep)
+    return found
+
+
+def test_limits_stops_and_extraction_reach_the_candidate(
+    isograd: Run, batch: list[str], tmp_path: Path, seen: list[Job]
+) -> None:
+    """Each option of the command is what its job is made of; \\n in a stop string is a newline."""
     chat = f"```python\n{RIGHT}```\nor\n```python\n{WRONG}```\nUsage:\nprint(1)\n"
     samples = _lines(tmp_path / "chat.jsonl", [{"task_id": "a", "completion": chat}])
     words = [*batch, "--samples", str(samples), "--sandbox", "docker", "--timeout", "0.25"]
@@ -269,16 +275,9 @@ def test_timeouts_are_run_once_more_alone_if_asked(
 
 
 def test_identical_samples_run_once_unless_asked_otherwise(
-    isograd: Run, tmp_path: Path, batch: list[str], fake_walls: Callable[..., None]
+    isograd: Run, tmp_path: Path, batch: list[str], seen: list[Job]
 ) -> None:
     """Each sample counts; the report says how many were merged."""
-    seen: list[Job] = []
-
-    def keep(job: Job) -> Envelope:
-        seen.append(job)
-        return PASS
-
-    fake_walls(docker=keep)
     rows = [{"task_id": "a", "completion": RIGHT}] * 6
     words = [*batch, "--samples", str(_lines(tmp_path / "same.jsonl", rows))]
     merged = isograd("run", *words, "--sandbox", "docker", "--json").object
