@@ -329,8 +329,9 @@ def _names_in(nodes: list[ast.AST], prompt: list[ast.AST]) -> Names:
             imported |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             imported.add(node.module)
+    read = [node for node in names if isinstance(node.ctx, ast.Load)]
     return Names(
-        _classes_named(names, prompt),
+        _classes_named(read, prompt),
         frozenset(standard),
         frozenset(imported),
         any(not hasattr(builtins, name) for name in used - standard),

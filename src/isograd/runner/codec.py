@@ -67,6 +67,73 @@ _MUTABLE = frozenset(
 Handle = Callable[[Any], list[Any]]
 
 
+_ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
+_DEEPEST = 32
+
+
+class NotPlain(Exception):
+    """A value that crosses in its wire form only."""
+
+
+class Copies:
+    """Values that cross inside one process as they would over a link, but without a wire form.
+
+    That is for what nearly all calls have: lists, tuples, dictionaries and sets of ``_ATOMS`` and
+    of each other. ``known`` holds, by their ids, objects that the other side has given, and what
+    they are there; ``otherwise`` gives what becomes of any other object, or raises NotPlain.
+    """
+
+    def __init__(self, known: dict[int, Any], otherwise: Callable[[Any], Any]) -> None:
+        self._known = known
+        self._otherwise = otherwise
+        self.made: list[tuple[Any, Any]] = []
+        """What was copied, and its copy."""
+        self.other: list[tuple[Any, Any]] = []
+        """What was not, and what it is there."""
+
+    def copy(self, value: Any, depth: int = 0) -> Any:
+        """What a value is on the other side. Raises NotPlain."""
+        kind = type(value)
+        if kind in _ATOMS:
+            return value
+        known = self._known.get(id(value))
+        if known is not None:
+            return known
+        copy: Any
+        if kind is list or kind is dict or kind is set:
+            copy = self._known[id(value)] = kind()
+            fill_plain(copy, self.content(value, depth))
+        elif kind is tuple or kind is frozenset:
+            copy = self._known[id(value)] = kind(self.content(value, depth))
+        else:
+            copy = self._known[id(value)] = self._otherwise(value)
+            self.other.append((value, copy))
+            return copy
+        self.made.append((value, copy))
+        return copy
+
+    def content(self, value: Any, depth: int = 0) -> list[Any]:
+        """What is in an object, as the other side has it: items or pairs. Raises NotPlain."""
+        if type(value) is dict:
+            keys, values = self._items(value, depth), self._items(value.values(), depth)
+            return [*zip(keys, values, strict=True)]
+        return self._items(value, depth)
+
+    def _items(self, values: Any, depth: int) -> list[Any]:
+        items = list(values)
+        if _ATOMS.issuperset(map(type, items)):
+            return items
+        if depth >= _DEEPEST:  # a tuple that holds itself has no end
+            raise NotPlain
+        return [self.copy(item, depth + 1) for item in items]
+
+
+def fill_plain(target: Any, content: list[Any]) -> None:
+    """Makes a list, set or dictionary hold these items or pairs and nothing else."""
+    target.clear()
+    (target.extend if type(target) is list else target.update)(content)
+
+
 def compare_in_python(nodes: list[Any]) -> bool:
     """Whether there are objects of a class ``IN_PYTHON`` among nodes."""
     return any(node[0] in ("N", "q") for node in nodes)

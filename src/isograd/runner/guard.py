@@ -85,21 +85,25 @@ class Watch:
                 if not known and isinstance(module, types.ModuleType):
                     self.modules[name] = module
                     self._held.append(_of_module(name, module))
+        held = {
+            id(value) for module in self.modules.values() for value in _namespace(module).values()
+        }
+        python = any(id(kind) in held for kind in codec.IN_PYTHON)
+        self._held += _IN_PYTHON if python or names.classes else _EXCEPTIONS
 
     def changed(self, values: bool = False) -> str | None:
         """A name that means something else now, or None. Asks the candidate's objects nothing.
 
         ``values`` is whether the candidate gave a value that compares in Python: then, and where
-        the checks use anything but plain names, the classes of such values count, and so do
-        the exceptions of the builtins. Checks themselves have the genuine ones.
+        the checks may make one themselves, the classes of such values count. The exceptions of
+        the builtins do where code of others raises and catches them: checks have the genuine ones.
         """
         for name, module in self.modules.items():
             if _LOADED.get(name) is not module:
                 return name
         if builtins.__import__ is not self._import:
             return "builtins.__import__"
-        always = [_BUILTINS, *_IN_PYTHON] if values or self.by_library else [_BUILTINS]
-        for held in itertools.chain(always, self._held):
+        for held in itertools.chain(_BUILTINS, _IN_PYTHON if values else (), self._held):
             if (name_changed := held.changed()) is not None:
                 return name_changed
         return None
@@ -119,42 +123,37 @@ class _Held:
         self._name = name
         self._namespace = namespace
         self._whole = keys is None
-        self._names = namespace.keys() - _MADE_LATER
-        self._was = {key: namespace[key] for key in (self._names if keys is None else keys)}
-        self._values = _values_of([*self._was])
-        self._ids = list(map(id, self._values(namespace)))
-        self._functions = [was for was in self._was.values() if type(was) is types.FunctionType]
-        self._parts = list(map(_PARTS, self._functions))
-        self._part_ids = list(map(id, itertools.chain.from_iterable(self._parts)))
+        self._names = [*(namespace.keys() - _MADE_LATER if keys is None else keys)]
+        self._values = _values_of(self._names)
+        self._was = self._values(namespace)
+        self._functions = [was for was in self._was if type(was) is types.FunctionType]
+        self._parts = [*itertools.chain.from_iterable(map(_PARTS, self._functions))]
         # Only what is written in Python looks names up, and finds a new one before a builtin.
         looks_up = not self._whole and self._has_python()
-        self._shadows = _BUILTIN_NAMES if looks_up else frozenset()
+        self._shadows = _BUILTIN_NAMES - namespace.keys() if looks_up else frozenset()
 
     def _has_python(self) -> bool:
-        return bool(self._functions) or any(map(_is_python, self._was.values()))
+        return bool(self._functions) or any(map(_is_python, self._was))
 
     def changed(self) -> str | None:
         """As ``Watch.changed``."""
+        namespace = self._namespace
         try:
-            if list(map(id, self._values(self._namespace))) == self._ids:
-                return self._changed_otherwise()
+            same = all(map(operator.is_, self._values(namespace), self._was))
         except KeyError:
-            pass
-        get = self._namespace.get
-        changed = (f"{self._name}.{key}" for key, was in self._was.items() if get(key) is not was)
-        return next(changed, self._name)
-
-    def _changed_otherwise(self) -> str | None:
-        if self._whole and self._namespace.keys() - _MADE_LATER != self._names:
+            same = False
+        if not same:
+            pairs = zip(self._names, self._was, strict=True)
+            changed = (f"{self._name}.{key}" for key, was in pairs if namespace.get(key) is not was)
+            return next(changed, self._name)
+        if self._whole and len(namespace) != len(self._names) + sum(
+            name in namespace for name in _MADE_LATER
+        ):
             return self._name
-        if self._shadows:
-            new = self._shadows & self._namespace.keys() - self._names
-            if new:
-                return f"{self._name}.{min(new)}"
-        if not self._functions:
-            return None
-        parts = map(id, itertools.chain.from_iterable(map(_PARTS, self._functions)))
-        return None if list(parts) == self._part_ids else f"the code of {self._name}"
+        if self._shadows and not namespace.keys().isdisjoint(self._shadows):
+            return f"{self._name}.{min(self._shadows & namespace.keys())}"
+        parts = itertools.chain.from_iterable(map(_PARTS, self._functions))
+        return None if all(map(operator.is_, parts, self._parts)) else f"the code of {self._name}"
 
 
 def _values_of(keys: list[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
@@ -209,14 +208,15 @@ def _namespace(module: types.ModuleType) -> dict[str, Any]:
 
 
 # Held before a candidate is forked.
-_EXCEPTIONS = [
+_RAISED = [
     name
     for name, value in vars(builtins).items()
     if isinstance(value, type) and issubclass(value, BaseException)
 ]
-_BUILTINS = _of_module("builtins", builtins, _EXCEPTIONS)
+_BUILTINS = [_of_module("builtins", builtins, _RAISED)]
+_EXCEPTIONS = [_Held("builtins", vars(builtins), _RAISED)]
 _IN_PYTHON = [
-    _Held("builtins", vars(builtins), _EXCEPTIONS),
+    *_EXCEPTIONS,
     *(_of_class(kind) for kind in codec.IN_PYTHON),
     *_homes(codec.IN_PYTHON),
 ]

@@ -36,6 +36,8 @@ from typing import Any, TypeVar
 from . import checks, codec, packages, wire, words
 
 _T = TypeVar("_T")
+_Outcome = tuple[Any, BaseException | None]
+"""What a request gives, and what it raises instead."""
 
 _MAX_BYTES = 64 << 20
 _MAX_MESSAGES = 1_000_000
@@ -58,6 +60,9 @@ class End:
 
     Without a descriptor the other end is in this process, and ``join`` says where.
     """
+
+    handles: tuple[type, ...]
+    """Classes of what stands for objects of either side, and never crosses."""
 
     def __init__(self, fd: int | None) -> None:
         self.gone = False
@@ -110,31 +115,72 @@ class End:
         """What the other side answers; raises what it raised, or LinkBroken."""
         if self.gone or self.fault:
             raise LinkBroken
-        table = codec.Table(self.describe)
-        message: dict[str, Any] = {"do": operation, "of": [table.add(value) for value in of]}
-        if named:
-            message["with"] = [[name, table.add(value)] for name, value in named.items()]
-        message["nodes"] = table.nodes
         self._depth += 1
         try:
             if self._depth > _MAX_DEPTH:
                 raise self._blame("calls are nested too deeply")
-            answer = self._exchange(message)
+            outcome = None if self._other is None else self._hand_over(operation, of, named)
+            if outcome is None:
+                table = codec.Table(self.describe)
+                request = {"do": operation, "of": [table.add(value) for value in of]}
+                if named:
+                    request["with"] = [[name, table.add(value)] for name, value in named.items()]
+                request["nodes"] = table.nodes
+                outcome = self._take(table.objects, self._exchange(request))
         finally:
             self._depth -= 1
+        value, error = outcome
+        if error is not None:
+            raise error
+        return value
+
+    def _hand_over(
+        self, operation: str, of: tuple[Any, ...], named: dict[str, Any]
+    ) -> _Outcome | None:
+        """Asks the other end, which is in this process, and puts nothing into a wire form.
+
+        What comes of it is the same. None, and nothing is asked, if that takes a wire form.
+        """
+        other = self._other
+        assert other is not None
+        there = codec.Copies({}, self._as_handle)
         try:
-            decoder = codec.Decoder(answer.get("nodes"), self.resolve, table.objects)
-            for index, node in answer.get("now", ()):
-                self._update(table.objects, index, node, decoder)
-            if "raised" in answer:
-                error = self.rise(answer["raised"])
-            else:
-                return decoder.value(answer["is"])
-        except codec.CannotChange as change:
-            error = TypeError(f"a change to an argument cannot be brought back: {change}")
+            given = [there.copy(value) for value in of]
+            given_named = {name: there.copy(value) for name, value in named.items()}
+        except codec.NotPlain:
+            return None
+        try:
+            action = other.operation(operation, given)
         except _NONSENSE:
-            raise self._blame("what crossed from the candidate is no value") from None
-        raise error
+            raise other._blame("what crossed from the candidate is no request") from None
+        before = [codec.snapshot(theirs) for _, theirs in there.made]
+        value, error = _outcome(action, given, given_named)
+        changed = [
+            n
+            for n, (_, theirs) in enumerate(there.made)
+            if before[n] is not None and not codec.unchanged(theirs, before[n])
+        ]
+        crossed = there.made + there.other
+        if error is None:
+            ours = {id(theirs): ours for ours, theirs in crossed}
+            back = codec.Copies(ours, other._as_handle)
+            with contextlib.suppress(Exception):
+                answer = back.copy(value)
+                contents = [back.content(crossed[n][1]) for n in changed]
+                self._hear(())
+                for n, content in zip(changed, contents, strict=True):
+                    codec.fill_plain(crossed[n][0], content)
+                return answer, None
+        arguments = {id(theirs): n for n, (_, theirs) in enumerate(crossed)}
+        told = other._in_wire_form((value, error), arguments, [(n, crossed[n][1]) for n in changed])
+        return self._take([ours for ours, _ in crossed], told)
+
+    def _as_handle(self, value: Any) -> Any:
+        """What an object that never crosses is to the other end, in this process."""
+        assert self._other is not None
+        if type(value) is not types.FunctionType and type(value) not in self.handles:
+            raise codec.NotPlain
+        return self._other.resolve(self.describe(value))
 
     def _exchange(self, request: dict[str, Any]) -> dict[str, Any]:
         """The other end's answer to a request."""
@@ -144,6 +190,25 @@ class End:
         while "do" in (answer := self._receive()):
             self._send(self._answer(answer))
         return answer
+
+    def _hear(self, nodes: Any) -> None:
+        """Told of each answer, before anything is made of it."""
+
+    def _take(self, objects: list[Any], answer: dict[str, Any]) -> _Outcome:
+        """What an answer says of a request with these objects. Raises LinkBroken."""
+        try:
+            nodes = answer.get("nodes")
+            self._hear(nodes)
+            decoder = codec.Decoder(nodes, self.resolve, objects)
+            for index, node in answer.get("now", ()):
+                self._update(objects, index, node, decoder)
+            if "raised" in answer:
+                return None, self.rise(answer["raised"])
+            return decoder.value(answer["is"]), None
+        except codec.CannotChange as change:
+            return None, TypeError(f"a change to an argument cannot be brought back: {change}")
+        except _NONSENSE:
+            raise self._blame("what crossed from the candidate is no value") from None
 
     def _blame(self, why: str) -> LinkBroken:
         self.fault = self.fault or why
@@ -167,26 +232,39 @@ class End:
             operation = self.operation(str(request["do"]), of)
         except _NONSENSE:
             raise self._blame("what crossed from the candidate is no request") from None
-        before = [(n, value, codec.snapshot(value)) for n, value in enumerate(decoder.objects)]
-        before = [entry for entry in before if entry[2] is not None]
-        arguments = {id(value): n for n, value in enumerate(decoder.objects) if not _atom(value)}
-        table = codec.Table(self.describe, arguments)
-        answer: dict[str, Any]
-        try:
-            answer = {"is": table.add(operation(*of, **named))}
-        except LinkBroken:
-            raise
-        except BaseException as error:
-            table = codec.Table(self.describe, arguments)
-            answer = {"raised": self.raised(error)}
-        changes = [
-            [n, table.content(value)]
-            for n, value, held in before
-            if not codec.unchanged(value, held)
+        # What is this side's own does not change by a change of it being told over there.
+        before = [
+            (n, value, codec.snapshot(value))
+            for n, value in enumerate(decoder.objects)
+            if request["nodes"][n][0] != "P"
         ]
+        outcome = _outcome(operation, of, named)
+        changed = [
+            (n, value)
+            for n, value, held in before
+            if held is not None and not codec.unchanged(value, held)
+        ]
+        arguments = {id(value): n for n, value in enumerate(decoder.objects) if not _atom(value)}
+        return self._in_wire_form(outcome, arguments, changed)
+
+    def _in_wire_form(
+        self, outcome: _Outcome, arguments: dict[int, int], changed: list[tuple[int, Any]]
+    ) -> dict[str, Any]:
+        """An answer, where the objects of the request are known by ``arguments``."""
+        value, error = outcome
+        table = codec.Table(self.describe, arguments)
+        answer: dict[str, Any] = {}
+        if error is None:
+            try:
+                answer["is"] = table.add(value)
+            except BaseException as failed:
+                table, error = codec.Table(self.describe, arguments), failed
+        if error is not None:
+            answer["raised"] = self.raised(error)
+        now = [[n, table.content(value)] for n, value in changed]
         answer["nodes"] = table.nodes
-        if changes:
-            answer["now"] = changes
+        if now:
+            answer["now"] = now
         return answer
 
     def _send(self, message: dict[str, Any]) -> None:
@@ -221,6 +299,16 @@ class End:
         self._messages += 1
         if self._bytes > _MAX_BYTES or self._messages > _MAX_MESSAGES:
             raise self._blame("too much crosses between the candidate and its checks")
+
+
+def _outcome(action: Callable[..., Any], of: list[Any], named: dict[str, Any]) -> _Outcome:
+    """What a call gives, and what it raises; LinkBroken rises."""
+    try:
+        return action(*of, **named), None
+    except LinkBroken:
+        raise
+    except BaseException as error:
+        return None, error
 
 
 def _atom(value: Any) -> bool:
@@ -406,6 +494,9 @@ def _builtin_exception(kind: type) -> type:
     return Exception
 
 
+CandidateEnd.handles = (_Opaque, Stranger)
+
+
 def join(grader: GraderEnd, candidate: CandidateEnd) -> None:
     """Makes two ends without a descriptor the ends of one link."""
     grader._other, candidate._other = candidate, grader
@@ -459,16 +550,15 @@ class GraderEnd(End):
         if self._watch is not None and (changed := self._watch(self._got_python)) is not None:
             self._blame(f"it changes {changed}")
 
-    def _exchange(self, request: dict[str, Any]) -> dict[str, Any]:
-        answer = super()._exchange(request)
-        if self._watch is not None:
-            self._got_python = self._got_python or codec.compare_in_python(answer["nodes"])
-            if self._looks:
-                self._looks -= 1
-                self.look()
-                if self.fault:
-                    raise LinkBroken
-        return answer
+    def _hear(self, nodes: Any) -> None:
+        if self._watch is None:
+            return
+        self._got_python = self._got_python or codec.compare_in_python(nodes)
+        if self._looks:
+            self._looks -= 1
+            self.look()
+            if self.fault:
+                raise LinkBroken
 
     def look_up(self, name: str, *, as_handle: bool) -> tuple[Any, ...]:
         """A global of the candidate's: (), ("module", name) or ("value", value)."""
@@ -771,6 +861,9 @@ def _exactly(kind: type[_T], value: Any) -> _T:
         raise TypeError(f"expected {kind.__name__}")
     exact: _T = value
     return exact
+
+
+GraderEnd.handles = (Proxy,)
 
 
 def _binary(name: str, operation: str, *, swap: bool = False) -> Callable[[Any, Any], Any]:
