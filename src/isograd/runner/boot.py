@@ -9,7 +9,6 @@ modules of the sources, each with builtins of its own that no candidate can chan
 
 from __future__ import annotations
 
-import base64
 import functools
 import importlib.machinery
 import importlib.util
@@ -56,35 +55,36 @@ STAGE2 = """\
 import gc, os, sys
 gc.disable()
 def read(fd, size, at=None):
-    parts = []
-    while size:
-        part = os.read(fd, min(size, 1 << 20)) if at is None else os.pread(fd, size, at)
+    data = bytearray(size)
+    left = memoryview(data)
+    while left:
+        part = os.readv(fd, [left]) if at is None else os.preadv(fd, [left], at)
         if not part:
             sys.exit("isograd: the runner's sources ended early")
-        parts.append(part)
-        size -= len(part)
-        at = None if at is None else at + len(part)
-    return b"".join(parts)
+        left = left[part:]
+        at = None if at is None else at + part
+    return data
 def boot(fd, at):
-    import binascii, importlib.util, json, marshal, types
+    import importlib.util, marshal, types
     size = int.from_bytes(read(fd, 4, at), "big")
     frame = read(fd, size, None if at is None else at + 4)
-    message = json.loads(frame)
+    message = marshal.loads(frame)
+    if message["config"]["spawn"] != "fresh":
+        frame = bytearray()  # nobody else will read it
     package = sys.modules["_isograd"] = types.ModuleType("_isograd")
     package.__path__ = []
-    builtins = vars(sys.modules["builtins"])
-    compiled = message["compiled"]
-    if compiled.pop("magic") != importlib.util.MAGIC_NUMBER.hex():
-        compiled = {}
-    for name, source in message["sources"]:
-        code = compiled.get(name)
+    builtins = dict(vars(sys.modules["builtins"]))
+    same = message["magic"] == importlib.util.MAGIC_NUMBER
+    for name, source, code in message["modules"]:
         module = types.ModuleType("_isograd." + name)
         module.__package__ = "_isograd"
-        module.__builtins__ = dict(builtins)
+        module.__builtins__ = builtins
         sys.modules[module.__name__] = module
-        if code is not None:
-            code = marshal.loads(binascii.a2b_base64(code))
-        exec(code or compile(source, "<isograd " + name + ">", "exec"), module.__dict__)
+        if same and code:
+            code = marshal.loads(code)
+        else:
+            code = compile(source, "<isograd " + name + ">", "exec")
+        exec(code, module.__dict__)
         setattr(package, name, module)
     return package, message["config"], frame
 if sys.argv[1] == "child":
@@ -94,7 +94,9 @@ if sys.argv[1] == "child":
     package.zygote.prepare(config)
     package.child.main(uid)
 package, config, frame = boot(0, None)
-package.supervisor.main(config, frame)
+main = package.supervisor.main
+del package
+main(config, frame)
 """
 
 
@@ -117,8 +119,11 @@ def command(scratch: str) -> list[str]:
     return ["-I", "-S", "-c", stage1]
 
 
-def first_message(config: dict[str, Any]) -> dict[str, Any]:
-    """What a lane is sent first: the runner's sources, in order, and the lane's configuration.
+def first_frame(config: dict[str, Any]) -> bytes:
+    """What a lane is sent first: the runner's modules, in order, and the lane's configuration.
+
+    Marshalled, in the version that every Python reads: nobody but us writes it, and reading it
+    leaves little behind in the memory that each candidate's process is a copy of.
 
     ``config`` has ``scratch`` (the lane's directory), ``private`` (whether /tmp and /dev/shm are
     file systems of the lane's own), ``spawn``, ``uid_seed`` (or None: keep the uid),
@@ -126,27 +131,33 @@ def first_message(config: dict[str, Any]) -> dict[str, Any]:
     ``denylist`` (what to have ready), ``landlock`` (whether to use it where the kernel has it)
     and ``idle_s`` (how long a lane waits for a frame before it ends).
     """
-    return {**_runner(), "config": {**config, "stage2": STAGE2}}
+    message = {
+        "modules": _modules(),
+        "magic": importlib.util.MAGIC_NUMBER,
+        "config": {**config, "stage2": STAGE2},
+    }
+    body = marshal.dumps(message, 2)
+    return len(body).to_bytes(4, "big") + body
 
 
 @functools.cache
-def _runner() -> dict[str, Any]:
-    """The runner's sources, and what they compile to for who has the same bytecode.
+def _modules() -> list[tuple[str, bytes, bytes]]:
+    """The runner's modules: name, source, and what that compiles to.
 
-    Compiled is what this Python's import system keeps beside the sources, so that a lane is
-    spared the compiler.
+    Compiled is what this Python's import system keeps beside the sources, so that a lane with the
+    same bytecode is spared the compiler; empty if there is nothing.
     """
     place = resources.files(__package__)
-    sources = [(name, place.joinpath(f"{name}.py").read_text("utf-8")) for name in MODULES]
-    compiled = {"magic": importlib.util.MAGIC_NUMBER.hex()}
+    modules = []
     for name in MODULES:
+        compiled = b""
         spec = importlib.util.find_spec(f"{__package__}.{name}")
         if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader):
             code = spec.loader.get_code(spec.name)
             if code is not None:
-                plain = marshal.dumps(_named(code, f"<isograd {name}>"))
-                compiled[name] = base64.b64encode(plain).decode("ascii")
-    return {"sources": sources, "compiled": compiled}
+                compiled = marshal.dumps(_named(code, f"<isograd {name}>"))
+        modules.append((name, place.joinpath(f"{name}.py").read_bytes(), compiled))
+    return modules
 
 
 def _named(code: CodeType, filename: str) -> CodeType:

@@ -28,7 +28,7 @@ CHANNEL, LINK, SOURCES, RULES = 3, 4, 5, 40
 ruleset: int | None = None
 """Landlock's ruleset for this lane's children, made by the zygote."""
 size = 0
-"""The size of a child at its start in bytes, found by the zygote."""
+"""The bytes of a child at its start, without its reserve."""
 _LARGEST_KEPT = 256 << 10
 _LEAVING = (SystemExit, KeyboardInterrupt, GeneratorExit)
 
@@ -44,6 +44,13 @@ REASONS = (
     "import_missing",
 )
 """The reasons that a child may give; the others are the supervisor's to find."""
+
+
+def set_aside(now: int) -> None:
+    """Told how many bytes a child has at its start; they all start with the reserve."""
+    global size  # noqa: PLW0603
+    size = now
+    _reserve.take()
 
 
 def take_place(*fds: int) -> None:
@@ -70,21 +77,8 @@ def main(own_uid: int | None) -> None:
 
 def _run(own_uid: int | None) -> None:
     job = wire.read_order(CHANNEL)
-    key = job["key"]
-    leader = os.getpid()
+    send = _Sender(CHANNEL, job["key"])
     is_grader = job["role"] == "grader"
-
-    held: list[bytes] = []
-
-    def send(event: str, *, hold: bool = False, **fields: Any) -> None:
-        """Sends an event; what is to be held goes with the next: each wakes the supervisor."""
-        if os.getpid() != leader:
-            os._exit(0)  # a fork of the candidate's came back into the runner
-        held.append(wire.pack({"key": key, "event": event, **fields}))
-        if not hold:
-            wire.write_all(CHANNEL, b"".join(held))
-            held.clear()
-
     try:
         kernel.limit_this_process(job["limits"], size)
         kernel.become(own_uid, group=own_uid - 1 if own_uid and is_grader else own_uid)
@@ -100,6 +94,27 @@ def _run(own_uid: int | None) -> None:
         send("unfit", detail=f"{type(error).__name__}: {error}")
         return
     {"shared": _shared, "candidate": _candidate, "grader": _grader}[job["role"]](job, send)
+
+
+class _Sender:
+    """Sends a job's events to the supervisor, each with the child's key."""
+
+    __slots__ = ("_channel", "_held", "_key", "_leader")
+
+    def __init__(self, channel: int, key: str) -> None:
+        self._channel = channel
+        self._key = key
+        self._leader = os.getpid()
+        self._held = b""
+
+    def __call__(self, event: str, *, hold: bool = False, **fields: Any) -> None:
+        """Sends an event; what is to be held goes with the next: each wakes the supervisor."""
+        if os.getpid() != self._leader:
+            os._exit(0)  # a fork of the candidate's came back into the runner
+        self._held += wire.pack({"key": self._key, "event": event, **fields})
+        if not hold:
+            wire.write_all(self._channel, self._held)
+            self._held = b""
 
 
 def look_ordinary() -> None:
@@ -127,6 +142,68 @@ def look_ordinary() -> None:
         setattr(sys, f"__{name}__", getattr(sys, name))
 
 
+def rehearse() -> None:
+    """Runs a harmless job of ours in this process, with either grading, so that its forks find
+    that done.
+
+    Python keeps in its objects what it has looked up and how a function ran before; what it
+    writes there after a fork is a page to be copied, for each candidate anew. Leaves nothing
+    behind.
+    """
+    given = {"kind": "program", "source": _REHEARSED_CHECKS, "entry_point": "f"}
+    prepared = checks.prepare(given, "f", _REHEARSED.partition("    return")[0])
+    order = {
+        "code": _REHEARSED,
+        "denylist": None,
+        "key": "",
+        "limits": kernel.limits_in_force(),
+        "prepared": prepared.packed,
+        "scratch": os.getcwd(),
+    }
+    friends = [*denylist.friends]
+    null = os.open(os.devnull, os.O_WRONLY)
+    inlet, outlet = os.pipe()
+    ends = kernel.socket_pair()
+    try:
+        for role in ("shared", "split") * 4:
+            os.write(outlet, wire.pack_order({**order, "role": role}))
+            job, send = wire.read_order(inlet), _Sender(null, "")
+            kernel.limit_this_process(job["limits"], 0)
+            os.chdir(job["scratch"])
+            if role == "shared":
+                _shared(job, send)
+                continue
+            exam, module = _exam(job, send, ends[0]), _load(job, send)
+            assert exam is not None
+            assert module is not None
+            split.rehearse(exam.end, split.CandidateEnd(ends[1], module, _flush))
+            _run_checks(exam, send, job["scratch"])
+    finally:
+        _reserve.release()
+        sys.modules.pop("candidate", None)
+        denylist.friends[:] = friends
+        for fd in (null, inlet, outlet, *ends):
+            os.close(fd)
+
+
+_REHEARSED = """\
+from typing import List
+import math
+def f(a: List[int], b: int = 0):
+    return a[b]
+"""
+
+_REHEARSED_CHECKS = """\
+METADATA = {}
+def check(candidate):
+    assert candidate([1, 2.5, 3], 1) == 2.5
+    assert candidate("abc", 2) == "c", "message"
+    assert candidate([[1], ["a"]], 1) == ["a"]
+    assert candidate((1, 2), 1) == 2
+    assert candidate({"a": 1}, "a") == 1
+"""
+
+
 Send = Callable[..., None]
 
 
@@ -140,7 +217,7 @@ class _Exam(NamedTuple):
 
 def _shared(job: dict[str, Any], send: Send) -> None:
     """Shared grading: candidate and checks in this process, by the rules of split grading."""
-    denylist.install(job["denylist"])
+    _deny(job["denylist"])
     exam = _exam(job, send, None)
     if exam is None:
         return
@@ -158,7 +235,7 @@ def _shared(job: dict[str, Any], send: Send) -> None:
 
 def _candidate(job: dict[str, Any], send: Send) -> None:
     """Split grading, the candidate's side: loads the program and answers for it."""
-    denylist.install(job["denylist"])
+    _deny(job["denylist"])
     module = _load(job, send)
     if module is not None:
         _reserve.release()
@@ -175,6 +252,12 @@ def _grader(job: dict[str, Any], send: Send) -> None:
     exam.end.meet()
     _say_end(send, _run_checks(exam, send, job["scratch"]))
     signal.pause()  # the candidate may still be loading: how that ends is the supervisor's to see
+
+
+def _deny(patterns: list[str] | None) -> None:
+    """Puts a job's denylist in force, if it is not the lane's, which is."""
+    if patterns is not None:
+        denylist.install(patterns)
 
 
 def _exam(job: dict[str, Any], send: Send, link: int | None) -> _Exam | None:
@@ -294,8 +377,10 @@ def _say_end(send: Send, left: str | None) -> None:
 
 def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(BaseException):
+        try:
             stream.flush()
+        except BaseException:
+            continue
 
 
 class _Reserve:

@@ -11,7 +11,6 @@ import builtins
 import errno
 import fnmatch
 import importlib
-import importlib.abc
 import importlib.util
 import sys
 from collections.abc import Callable
@@ -161,7 +160,7 @@ def _guard(module: ModuleType) -> None:
         _guarded.append(module)
 
 
-class _Finder(importlib.abc.MetaPathFinder):
+class _Finder:
     """Finds denied modules for whoever may have them, and has them closed to the candidate."""
 
     def __init__(self) -> None:
@@ -175,12 +174,12 @@ class _Finder(importlib.abc.MetaPathFinder):
             spec = importlib.util.find_spec(name)
         finally:
             self._busy.discard(name)
-        if spec is not None and isinstance(spec.loader, importlib.abc.Loader):
-            spec.loader = _Closing(spec.loader)
+        if spec is not None and hasattr(spec.loader, "exec_module"):
+            spec.loader = _Closing(spec.loader)  # type: ignore[assignment]
         return spec
 
 
-class _Closing(importlib.abc.Loader):
+class _Closing:
     """Loads as another loader does, then gives the module its guarded class."""
 
     def __init__(self, genuine: Any) -> None:

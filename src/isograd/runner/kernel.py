@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _socket
 import contextlib
 import ctypes
 import math
@@ -74,8 +75,12 @@ def block_signals() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
 
 
+# Not Python's wrapper, which makes a member of an enumeration of each signal that was blocked.
+_set_mask = getattr(signal.pthread_sigmask, "__wrapped__", signal.pthread_sigmask)
+
+
 def unblock_signals() -> None:
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    _set_mask(signal.SIG_SETMASK, ())
 
 
 class _Header(ctypes.Structure):
@@ -258,7 +263,7 @@ def address_space() -> int:
 
 
 def resource_limits(limits: dict[str, Any], *, count_processes: bool) -> list[tuple[int, int, int]]:
-    """Every resource limit of a job, for ``limit_this_process``: which, soft, hard.
+    """The resource limits of a job, for ``limit_this_process``: which, soft, hard.
 
     ``count_processes`` where the kernel counts no processes but this job's under its uid. The
     address space is what the job may have beyond the size of its process at its start, so that
@@ -268,11 +273,6 @@ def resource_limits(limits: dict[str, Any], *, count_processes: bool) -> list[tu
         resource.RLIMIT_AS: limits["memory_mb"] * _MIB,
         resource.RLIMIT_FSIZE: limits["file_mb"] * _MIB,
         resource.RLIMIT_NOFILE: limits["open_files"],
-        resource.RLIMIT_STACK: 8 * _MIB,
-        resource.RLIMIT_CORE: 0,
-        resource.RLIMIT_MSGQUEUE: 819_200,
-        resource.RLIMIT_RTPRIO: 0,
-        resource.RLIMIT_NICE: 0,
     }
     if count_processes:
         wanted[resource.RLIMIT_NPROC] = limits["processes"]
@@ -283,6 +283,24 @@ def resource_limits(limits: dict[str, Any], *, count_processes: bool) -> list[tu
         given.append((resource.RLIMIT_CPU, seconds, seconds + 1))
     return given
 
+
+def limits_in_force() -> list[tuple[int, int, int]]:
+    """The limits of this process of those that jobs have, as they are."""
+    which = (resource.RLIMIT_AS, resource.RLIMIT_FSIZE, resource.RLIMIT_NOFILE)
+    return [(one, *resource.getrlimit(one)) for one in which]
+
+
+EVERY_JOB = [
+    (which, value, value)
+    for which, value in (
+        (resource.RLIMIT_STACK, 8 * _MIB),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_MSGQUEUE, 819_200),
+        (resource.RLIMIT_RTPRIO, 0),
+        (resource.RLIMIT_NICE, 0),
+    )
+]
+"""The resource limits that are the same for every job: which, soft, hard."""
 
 _NOT_EVERYWHERE = (resource.RLIMIT_MSGQUEUE, resource.RLIMIT_RTPRIO, resource.RLIMIT_NICE)
 """Limits that a kernel without queues or priorities (gVisor) has no use for."""
@@ -390,6 +408,47 @@ def close_side_doors() -> bool:
     filter_ = struct.pack("@HxxxxxxP", len(program), ctypes.addressof(text))
     address = ctypes.create_string_buffer(filter_, len(filter_))
     return bool(_prctl(_PR_SET_SECCOMP, 2, ctypes.addressof(address), 0, 0) == 0)
+
+
+# Sockets, without the socket module: it would double what the runner imports.
+
+
+Socket = _socket.socket
+
+
+def socket_pair(*, packets: bool = False, nonblocking: bool = False) -> tuple[int, int]:
+    """The descriptors of a pair of local sockets, a stream or packets.
+
+    The first may be non-blocking; what is sent to it out of band comes in line.
+    """
+    kind = _socket.SOCK_SEQPACKET if packets else _socket.SOCK_STREAM
+    one, other = _socket.socketpair(_socket.AF_UNIX, kind)
+    if nonblocking:
+        one.setsockopt(_socket.SOL_SOCKET, _socket.SO_OOBINLINE, 1)
+        one.setblocking(False)
+    return one.detach(), other.detach()
+
+
+def packet_socket(fd: int) -> Socket:
+    """One end of a pair of packets, as what ``send_fds`` and ``receive_fds`` use."""
+    return _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, fd)
+
+
+def send_fds(control: Socket, message: bytes, fds: tuple[int, ...]) -> None:
+    """Sends a packet with copies of these descriptors. Raises OSError."""
+    packed = struct.pack(f"{len(fds)}i", *fds)
+    control.sendmsg([message], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, packed)])
+
+
+def receive_fds(control: Socket, size: int, most: int) -> tuple[bytes, list[int]]:
+    """The next packet of at most ``size`` bytes, and the at most so many descriptors with it."""
+    room = _socket.CMSG_LEN(most * 4)
+    message, ancillary, _, _ = control.recvmsg(size, room)
+    fds: list[int] = []
+    for level, kind, data in ancillary:
+        if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
+            fds += struct.unpack(f"{len(data) // 4}i", data[: len(data) // 4 * 4])
+    return message, fds
 
 
 def all_pids() -> list[int]:

@@ -4,7 +4,7 @@ Wire protocol
 -------------
 stdin and stdout carry frames (``wire``). The host sends, in this order::
 
-    {"sources": [[name, text], …], "config": {…}}     once; see ``boot.first_message``
+    the runner and its configuration, marshalled      once; see ``boot.first_frame``
     {"op": "job", "nonce": HEX, "job": {…}}           the contract's Job, as JSON
     {"op": "ping", "nonce": HEX}
     {"op": "inspect", "nonce": HEX}                   for ``isograd doctor``
@@ -53,7 +53,6 @@ import json
 import os
 import select
 import signal
-import socket
 import sys
 import time
 from typing import Any, NoReturn
@@ -98,7 +97,7 @@ class Host:
         wire.write_all(self._outlet, wire.pack(message))
 
 
-def main(config: dict[str, Any], frame: bytes) -> NoReturn:
+def main(config: dict[str, Any], frame: bytearray) -> NoReturn:
     """Runs a lane until the host is gone or the lane is broken."""
     os.umask(0o022)
     inlet, outlet = os.dup(0), os.dup(1)
@@ -139,31 +138,32 @@ def main(config: dict[str, Any], frame: bytes) -> NoReturn:
 
 
 class Kept:
-    """What earlier jobs have worked out, by digest: at most so many bytes, the latest used."""
+    """What earlier jobs have worked out, and from what: at most so many bytes, the latest used."""
 
     def __init__(self, room: int) -> None:
         self._room = room
         self._held: dict[bytes, bytes] = {}
 
-    def get(self, digest: bytes) -> bytes | None:
-        found = self._held.pop(digest, None)
+    def get(self, source: bytes) -> bytes | None:
+        found = self._held.pop(source, None)
         if found is not None:
-            self._held[digest] = found
+            self._held[source] = found
         return found
 
-    def keep(self, digest: bytes, what: bytes) -> None:
-        if digest in self._held:
+    def keep(self, source: bytes, what: bytes) -> None:
+        if source in self._held:
             return
-        self._held[digest] = what
-        self._room -= len(what)
+        self._held[source] = what
+        self._room -= len(source) + len(what)
         while self._room < 0:
-            self._room += len(self._held.pop(next(iter(self._held))))
+            oldest = next(iter(self._held))
+            self._room += len(oldest) + len(self._held.pop(oldest))
 
 
 class Lane:
     """A zygote and the places that its children may write to."""
 
-    def __init__(self, config: dict[str, Any], frame: bytes, host: Host, null: int) -> None:
+    def __init__(self, config: dict[str, Any], frame: bytearray, host: Host, null: int) -> None:
         self.host = host
         self.born_no_new_privs = False
         self.null = null
@@ -171,6 +171,7 @@ class Lane:
         self._fresh = config["spawn"] == "fresh"
         self._directory: str = config["scratch"]
         self._job_directory = f"{self._directory}/job"
+        self.denylist: list[str] = config["denylist"]
         self._alone = os.getpid() == 1
         seed = config["uid_seed"]
         uid = None if seed is None or os.geteuid() != 0 else kernel.lane_uid(seed)
@@ -205,40 +206,40 @@ class Lane:
             "packages": self._packages,
         }
 
-    def _start_zygote(self, config: dict[str, Any], frame: bytes) -> tuple[socket.socket, int]:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    def _start_zygote(self, config: dict[str, Any], frame: bytearray) -> tuple[kernel.Socket, int]:
+        ours, theirs = kernel.socket_pair(packets=True)
         pid = os.fork()
         if pid == 0:
             try:
                 sources = os.memfd_create("isograd", 0) if self._fresh else self.null
                 if self._fresh:
-                    wire.write_all(sources, len(frame).to_bytes(4, "big") + frame)
+                    wire.write_all(sources, len(frame).to_bytes(4, "big"))
+                    wire.write_all(sources, frame)
                 command = [sys.executable, "-s", "-P", "-S", "-c", config["stage2"], "child"]
                 control, kept = 10, 11
-                os.dup2(theirs.fileno(), control)
+                os.dup2(theirs, control)
                 os.dup2(sources, kept)
                 os.closerange(3, 10)
                 os.closerange(12, 64)
-                theirs.detach()
-                ours.detach()
                 kernel.volunteer_for_oom()
-                theirs = socket.socket(fileno=control)
+                to_us = kernel.packet_socket(control)
                 try:
                     prepared = [*zygote.prepare(config), kernel.close_side_doors()]
                 except Exception as error:
-                    theirs.send(f"{type(error).__name__}: {error}".encode()[:4000])
+                    to_us.send(f"{type(error).__name__}: {error}".encode()[:4000])
                     os._exit(1)
-                theirs.send(b"ready" + json.dumps(prepared).encode())
-                zygote.serve(theirs, (command, dict(os.environ), kept), self._uid)
+                to_us.send(b"ready" + json.dumps(prepared).encode())
+                zygote.serve(to_us, (command, dict(os.environ), kept), self._uid)
             finally:
                 os._exit(1)
-        theirs.close()
-        answer = ours.recv(1 << 16)
+        os.close(theirs)
+        to_it = kernel.packet_socket(ours)
+        answer = to_it.recv(1 << 16)
         if not answer.startswith(b"ready"):
             raise RuntimeError(answer.decode("utf-8", "replace") or "the zygote died at its start")
         prepared = json.loads(answer.removeprefix(b"ready"))
         self._packages, self._landlock, self._seccomp = prepared
-        return ours, pid
+        return to_it, pid
 
     def serve(self) -> None:
         """Answers requests until the host is gone. Raises HostGone, LaneBroken."""
@@ -286,7 +287,7 @@ class Lane:
     def fork(self, child: Child, *fds: int) -> None:
         """Has the zygote start a child with these as stdin, stdout, stderr, channel and link."""
         mode = zygote.FRESH * self._fresh | zygote.GRADER * (child.role == "grader")
-        socket.send_fds(self.control, [zygote.REQUEST.pack(b"F", mode)], fds)
+        kernel.send_fds(self.control, zygote.REQUEST.pack(b"F", mode), fds)
         self._unborn.append(child)
 
     def hear_of_birth(self) -> None:

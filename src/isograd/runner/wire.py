@@ -83,7 +83,7 @@ def read_order(fd: int) -> dict[str, Any]:
     return order
 
 
-def write_all(fd: int, data: bytes) -> None:
+def write_all(fd: int, data: bytes | bytearray) -> None:
     """Writes every byte to a blocking descriptor."""
     view = memoryview(data)
     while view:

@@ -18,7 +18,6 @@ import importlib
 import os
 import random
 import resource
-import socket
 import struct
 import sys
 from typing import Any
@@ -32,10 +31,8 @@ ENDED = struct.Struct("!qddq")
 # What programs commonly import. Only names whose import binds no submodule that a program of its
 # own would not have: a candidate must not pass because of what we loaded.
 COMMON = """
-    abc argparse array ast base64 bisect calendar cmath collections contextlib copy csv
-    dataclasses datetime decimal enum fractions functools hashlib heapq inspect io itertools json
-    math mmap numbers operator pprint queue random re statistics string struct textwrap threading
-    time traceback types typing unicodedata warnings zlib
+    abc bisect collections contextlib copy datetime decimal enum fractions functools heapq io
+    itertools json math operator random re string time types typing
 """.split()
 
 
@@ -66,10 +63,13 @@ def prepare(config: dict[str, Any]) -> tuple[dict[str, str], bool]:
         child.ruleset = kernel.landlock_ruleset(trees, () if private else devices, tcp=private)
     denylist.install(config["denylist"])
     child.look_ordinary()
+    kernel.limit_this_process(kernel.EVERY_JOB, 0)
+    if config["spawn"] == "zygote":
+        child.rehearse()
     gc.collect()
     gc.freeze()
     gc.enable()  # off since the start: what the imports make stays
-    child.size = kernel.address_space()
+    child.set_aside(kernel.address_space())
     return versions, child.ruleset is not None
 
 
@@ -103,7 +103,7 @@ def _reseed() -> None:
 
 
 def serve(
-    control: socket.socket, fresh: tuple[list[str], dict[str, str], int], uid: int | None
+    control: kernel.Socket, fresh: tuple[list[str], dict[str, str], int], uid: int | None
 ) -> None:
     """Answers requests until the supervisor is gone. Returns only in that process's own end.
 
@@ -113,7 +113,7 @@ def serve(
     forked: set[int] = set()
     ended: dict[int, tuple[int, Any]] = {}
     while True:
-        message, fds, _, _ = socket.recv_fds(control, REQUEST.size, 5)
+        message, fds = kernel.receive_fds(control, REQUEST.size, 5)
         if not message:
             return
         kind, number = REQUEST.unpack(message)

@@ -154,7 +154,7 @@ class Sandbox(ABC):
         """Starts a runner behind this wall.
 
         Returns its stream and the part of the runner's configuration that depends on the wall
-        (``boot.first_message``). Raises SandboxUnavailable.
+        (``boot.first_frame``). Raises SandboxUnavailable.
         """
 
     def _check_alive(self) -> None:  # noqa: B027
@@ -400,7 +400,7 @@ class _Lane:
         self._heard = time.monotonic()
         self._layers = tuple(config.get("layers", ()))
         self._greeted = False
-        self._send(boot.first_message(config), BOOT_S)
+        self._send(boot.first_frame(config), BOOT_S)
 
     def greet(self) -> None:
         """Waits until the lane is ready. Raises SandboxUnavailable, LaneDied."""
@@ -431,7 +431,7 @@ class _Lane:
         nonce = secrets.token_hex(16)
         limits = job.limits
         longest = limits.timeout_s + GRACE_S + BOOT_S
-        self._send({"op": "job", "nonce": nonce, "job": job.to_wire()}, longest)
+        self._send(wire.pack({"op": "job", "nonce": nonce, "job": job.to_wire()}), longest)
         deadline = time.monotonic() + longest
         started = False
         begun = time.monotonic()
@@ -463,15 +463,15 @@ class _Lane:
 
     def ask(self, op: str) -> dict[str, Any]:
         nonce = secrets.token_hex(16)
-        self._send({"op": op, "nonce": nonce}, BOOT_S)
+        self._send(wire.pack({"op": op, "nonce": nonce}), BOOT_S)
         answer = self._receive(time.monotonic() + BOOT_S)
         if answer.get("nonce") != nonce:
             raise LaneDied("an answer that nobody asked for", started=False)
         return answer
 
-    def _send(self, message: dict[str, Any], within_s: float) -> None:
+    def _send(self, frame: bytes, within_s: float) -> None:
         try:
-            self._stream.send(wire.pack(message), time.monotonic() + within_s)
+            self._stream.send(frame, time.monotonic() + within_s)
         except (StreamLost, TimeoutError) as error:
             raise LaneDied(self._why(error), started=False) from None
         self._heard = time.monotonic()
