@@ -434,6 +434,12 @@ def packet_socket(fd: int) -> Socket:
     return _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, fd)
 
 
+def give_up_after(control: Socket, seconds: float) -> None:
+    """Has ``recv`` raise BlockingIOError after so long."""
+    interval = struct.pack("@ll", int(seconds), 0)
+    control.setsockopt(_socket.SOL_SOCKET, _socket.SO_RCVTIMEO, interval)
+
+
 def send_fds(control: Socket, message: bytes, fds: tuple[int, ...]) -> None:
     """Sends a packet with copies of these descriptors. Raises OSError."""
     packed = struct.pack(f"{len(fds)}i", *fds)

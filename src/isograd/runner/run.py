@@ -9,7 +9,6 @@ supervisor of its own, so the one cannot speak for the other.
 from __future__ import annotations
 
 import base64
-import contextlib
 import functools
 import marshal
 import os
@@ -160,51 +159,46 @@ class Children:
 
     def __init__(self, lane: Lane, split: bool) -> None:
         self.split = split
-        self.opened = contextlib.ExitStack()
         self.out, out = os.pipe()
         self.err, err = os.pipe()
         for fd in (self.out, self.err):
-            self.opened.callback(os.close, fd)
             os.set_blocking(fd, False)
-        with contextlib.ExitStack() as handed:
-            handed.callback(os.close, out)
-            handed.callback(os.close, err)
-            # Opened for this job: the flags and locks of a shared one would outlive it.
-            stdin = os.open("/dev/null", os.O_RDONLY)
-            handed.callback(os.close, stdin)
-            links: tuple[int, ...] = ()
-            if split:
-                links = kernel.socket_pair()
-                for fd in links:
-                    handed.callback(os.close, fd)
-            self.candidate = Child(lane, "candidate", (stdin, out, err, *links[:1]), self.opened)
-            self.grader = self.candidate
-            if split:
-                null = (lane.null, lane.null, lane.null)
-                self.grader = Child(lane, "grader", (*null, links[1]), self.opened)
-        self.all = [self.candidate, self.grader] if split else [self.candidate]
+        # Opened for this job: the flags and locks of a shared one would outlive it.
+        stdin = os.open("/dev/null", os.O_RDONLY)
+        links: tuple[int, ...] = kernel.socket_pair() if split else ()
+        self.candidate = Child(lane, "candidate", (stdin, out, err, *links[:1]))
+        self.all = [self.candidate]
+        self.grader = self.candidate
+        if split:
+            null = (lane.null, lane.null, lane.null)
+            self.grader = Child(lane, "grader", (*null, links[1]))
+            self.all.append(self.grader)
+        for fd in (stdin, out, err, *links):
+            os.close(fd)
+
+    def close(self) -> None:
+        """Closes what leads to them."""
+        os.close(self.out)
+        os.close(self.err)
+        self.candidate.close()
+        if self.split:
+            self.grader.close()
 
 
 class Child:
     """One child of the zygote's: its process, and the supervisor's end of its channel."""
 
-    def __init__(
-        self, lane: Lane, role: str, fds: tuple[int, ...], opened: contextlib.ExitStack
-    ) -> None:
+    def __init__(self, lane: Lane, role: str, fds: tuple[int, ...]) -> None:
         self.role = role
         self.pid = 0
         self.key = os.urandom(16).hex()
         self.gone = False
-        self._opened = opened
         self._pidfd: int | None = None
         self._events = wire.Reader(_EVENT_LIMIT)
         self._outgoing = b""
         self._channel, theirs = kernel.socket_pair(nonblocking=True)
-        opened.callback(os.close, self._channel)
-        try:
-            lane.fork(self, *fds[:3], theirs, *fds[3:])
-        finally:
-            os.close(theirs)
+        lane.fork(self, *fds[:3], theirs, *fds[3:])
+        os.close(theirs)
 
     def is_born(self, pid: int) -> None:
         """The zygote has forked it."""
@@ -213,8 +207,11 @@ class Child:
             self._pidfd = os.pidfd_open(pid)
         except OSError:
             self._pidfd = None
-        else:
-            self._opened.callback(os.close, self._pidfd)
+
+    def close(self) -> None:
+        os.close(self._channel)
+        if self._pidfd is not None:
+            os.close(self._pidfd)
 
     def lives(self) -> bool:
         if self._pidfd is not None:
@@ -335,7 +332,7 @@ class Run:
         self._candidate.join(self, self._evidence.take)
         if self._split:
             self._grader.join(self, self._evidence.take_result)
-        self._place = lane.make_job_directory()
+        self._place = lane.job_directory()
         self._give_jobs()
         lane.fork_ahead(self._split)
 
@@ -421,12 +418,12 @@ class Run:
         self._drain(fd)
 
     def _drain(self, fd: int) -> bool:
-        """Takes in output; False at its end. Stops the run when there is too much of it."""
+        """Takes in output; False if there is none now. Stops the run when there is too much."""
         room = self._limits["output_bytes"] - self._output
         try:
             data = os.read(fd, min(1 << 16, room + 1))
         except BlockingIOError:
-            return True
+            return False
         if data:
             self._output += len(data)
             if fd == self._out:
@@ -476,9 +473,9 @@ class Run:
         self._usage = (cpu_s, peak)
         lane.kill_stragglers()
         for fd in sorted(self._streams):
-            while select.select([fd], [], [], 0)[0] and self._drain(fd):
+            while self._drain(fd):
                 pass
-        self._children.opened.close()
+        self._children.close()
         if evidence.end is not None and evidence.end["reason"] == "no_checks":
             return evidence.envelope(*evidence.verdict())
         if self._stop is not None:
@@ -522,7 +519,7 @@ class Run:
     def abandon(self) -> None:
         """Lets go of everything after a fault of ours."""
         self._collect()
-        self._children.opened.close()
+        self._children.close()
 
     def measurement(self) -> dict[str, Any]:
         cpu_s, peak = self._usage

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+from typing import Any
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -60,6 +61,22 @@ def _remove(top: int, queue: list[str]) -> None:
         os.close(inside)
     with contextlib.suppress(OSError):
         os.rmdir(name, dir_fd=top)
+
+
+def appearance(path: str) -> tuple[Any, ...] | None:
+    """What shows that an empty directory is as it was; None if there is none.
+
+    Any change to it, or to what it holds, changes a time that only the kernel sets; within one
+    tick of that clock the rest shows it.
+    """
+    try:
+        found = os.stat(path, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    names: list[str] = []
+    with contextlib.suppress(OSError):  # a file system that keeps none
+        names = os.listxattr(path, follow_symlinks=False)
+    return *found[:7], found.st_atime_ns, found.st_mtime_ns, found.st_ctime_ns, *names
 
 
 class Usage:

@@ -2,10 +2,10 @@
 
 Wire protocol
 -------------
-stdin and stdout carry frames (``wire``). The host sends, in this order::
+stdin and stdout carry frames (``wire``): orders in, JSON out. The host sends, in this order::
 
-    the runner and its configuration, marshalled      once; see ``boot.first_frame``
-    {"op": "job", "nonce": HEX, "job": {…}}           the contract's Job, as JSON
+    the runner and its configuration                  once; see ``boot.first_frame``
+    {"op": "job", "nonce": HEX, "job": {…}}           the contract's Job, in plain types
     {"op": "ping", "nonce": HEX}
     {"op": "inspect", "nonce": HEX}                   for ``isograd doctor``
 
@@ -75,7 +75,7 @@ class Host:
     def __init__(self, inlet: int, outlet: int) -> None:
         self.inlet = inlet
         self._outlet = outlet
-        self._reader = wire.Reader()
+        self._reader = wire.Reader(orders=True)
 
     def receive(self, idle_s: float) -> dict[str, Any] | None:
         """The next request, or None after ``idle_s`` seconds of silence. Raises HostGone."""
@@ -88,7 +88,7 @@ class Host:
             self.take_in()
 
     def take_in(self) -> None:
-        data = os.read(self.inlet, 1 << 20)
+        data = os.read(self.inlet, 1 << 16)
         if not data:
             raise HostGone
         self._reader.feed(data)
@@ -187,6 +187,7 @@ class Lane:
         self.prepared = Kept(_CHECKS_KEPT)
         self._unborn: list[Child] = []
         self._ahead: Children | None = None
+        self._untouched: tuple[Any, ...] | None = None
         self.control, self._zygote = self._start_zygote(config, frame)
         self._ours = kernel.standing((os.getpid(), self._zygote))
         self._baseline = kernel.unbacked_bytes(self._zygote)
@@ -237,6 +238,7 @@ class Lane:
         answer = to_it.recv(1 << 16)
         if not answer.startswith(b"ready"):
             raise RuntimeError(answer.decode("utf-8", "replace") or "the zygote died at its start")
+        kernel.give_up_after(to_it, _SETUP_S)
         prepared = json.loads(answer.removeprefix(b"ready"))
         self._packages, self._landlock, self._seccomp = prepared
         return to_it, pid
@@ -329,7 +331,7 @@ class Lane:
 
     def _dismiss(self, children: Children) -> None:
         self.collect([child.pid for child in children.all if not child.gone])
-        children.opened.close()
+        children.close()
 
     def collect(self, pids: list[int]) -> list[tuple[int, float, float, int]]:
         """Kills children, if they live, and collects them: status, user and system s, peak KiB."""
@@ -344,17 +346,21 @@ class Lane:
         return [zygote.ENDED.unpack(self._recv(zygote.ENDED.size)) for _ in pids]
 
     def _recv(self, size: int) -> bytes:
-        if not select.select([self.control], [], [], _SETUP_S)[0]:
-            raise LaneBroken("the zygote does not answer")
-        data = self.control.recv(size)
+        try:
+            data = self.control.recv(size)
+        except BlockingIOError:
+            raise LaneBroken("the zygote does not answer") from None
         if len(data) != size:
             raise LaneBroken("the zygote died")
         return data
 
-    def make_job_directory(self) -> str:
-        with kernel.acting_as(self._uid):
-            os.mkdir(self._job_directory)
-            os.chmod(self._job_directory, 0o770)
+    def job_directory(self) -> str:
+        """The job's empty directory: the one of the job before, if nothing ever happened to it."""
+        if self._untouched is None:
+            with kernel.acting_as(self._uid):
+                os.mkdir(self._job_directory)
+                os.chmod(self._job_directory, 0o770)
+            self._untouched = scratch.appearance(self._job_directory)
         return self._job_directory
 
     def stored(self, at_most: int) -> tuple[int, int]:
@@ -401,18 +407,18 @@ class Lane:
 
     def _reset(self) -> bool:
         """Makes the lane as it was; False if that cannot be."""
-        if self._usage.now(2)[1] > 1:
-            self._empty()
-        with kernel.acting_as(self._uid), contextlib.suppress(OSError):
-            os.rmdir(self._job_directory)
-        if self._usage.now(2)[1] != 0:
-            self._empty()
-        if self._private and kernel.ipc_in_use():
+        if self._private and not self._seccomp and kernel.ipc_in_use():
             kernel.remove_ipc(self._uid)
-        return (
-            self._usage.now(2)[1] == 0
-            and kernel.standing((os.getpid(), self._zygote)) == self._ours
-        )
+        if self._uid is None and kernel.standing((os.getpid(), self._zygote)) != self._ours:
+            return False  # with a uid of its own the kernel lets no candidate at them
+        if (
+            self._usage.now(2)[1] == 1
+            and scratch.appearance(self._job_directory) == self._untouched
+        ):
+            return True
+        self._untouched = None
+        self._empty()
+        return self._usage.now(2)[1] == 0
 
     def _empty(self) -> None:
         keep = frozenset({os.path.basename(self._directory)})

@@ -431,7 +431,7 @@ class _Lane:
         nonce = secrets.token_hex(16)
         limits = job.limits
         longest = limits.timeout_s + GRACE_S + BOOT_S
-        self._send(wire.pack({"op": "job", "nonce": nonce, "job": job.to_wire()}), longest)
+        self._send(wire.pack_order({"op": "job", "nonce": nonce, "job": job.to_wire()}), longest)
         deadline = time.monotonic() + longest
         started = False
         begun = time.monotonic()
@@ -463,7 +463,7 @@ class _Lane:
 
     def ask(self, op: str) -> dict[str, Any]:
         nonce = secrets.token_hex(16)
-        self._send(wire.pack({"op": op, "nonce": nonce}), BOOT_S)
+        self._send(wire.pack_order({"op": op, "nonce": nonce}), BOOT_S)
         answer = self._receive(time.monotonic() + BOOT_S)
         if answer.get("nonce") != nonce:
             raise LaneDied("an answer that nobody asked for", started=False)

@@ -122,7 +122,7 @@ class ProcessStream:
 
     def receive(self, deadline: float) -> bytes:
         wait_for(self._outlet, select.POLLIN, deadline)
-        data = os.read(self._outlet, 1 << 20)
+        data = os.read(self._outlet, 1 << 16)
         if not data:
             raise StreamLost("the runner's process ended")
         return data
