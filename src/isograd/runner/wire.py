@@ -19,7 +19,7 @@ _write = os.write
 _encode = json.encoder.c_make_encoder(  # type: ignore[attr-defined]
     None, None, json.encoder.encode_basestring, None, ":", ",", False, False, True
 )
-_decode = json.JSONDecoder().decode
+_scan = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
 _EVERY_PYTHONS = 4  # the version of marshal's format: there may be another Python behind the wall
 MAX_FRAME = 256 * 1024 * 1024
 
@@ -35,7 +35,14 @@ def pack(message: dict[str, Any]) -> bytes:
 
 
 def _parse(body: bytes) -> Any:
-    return _decode(body.decode("utf-8", "surrogatepass"))
+    text = body.decode("utf-8", "surrogatepass")
+    try:
+        value, end = _scan(text, 0)
+    except StopIteration:
+        raise ValueError("no JSON") from None
+    if end != len(text):
+        raise ValueError("more than JSON")
+    return value
 
 
 class Reader:

@@ -21,7 +21,7 @@ from isograd.errors import InputError, SandboxCrashed, SandboxUnavailable
 from isograd.runner import boot, wire
 
 if TYPE_CHECKING:
-    from isograd.contract import Envelope, Job, Limits, Result
+    from isograd.contract import Envelope, Job, Limits, Measurement, Result
 
 GRACE_S = 15.0
 """How long past a job's own limits the watchdog waits for the lane's answer."""
@@ -207,7 +207,7 @@ class Sandbox(ABC):
 
     def _put_to_trial(self, job: Job, death: LaneDied) -> Result:
         """Finds out whether the candidate kills lanes: alone, on fresh lanes, between controls."""
-        from isograd.contract import Envelope, ExitCode, Reason
+        from isograd.contract import Envelope, ExitCode, Measurement, Reason
 
         died = 0
         # As exposed as the candidate was to whatever else may end a lane.
@@ -239,25 +239,20 @@ class Sandbox(ABC):
             detail="the candidate ends every sandbox that it is run in",
             per_assertion=(None,) * total,
         )
-        return self._result(job, envelope, {}, 2)
+        return self._result(job, envelope, Measurement(), 2)
 
     def _result(
-        self, job: Job, envelope: Envelope, measurement: dict[str, Any], retries: int
+        self, job: Job, envelope: Envelope, measurement: Measurement, retries: int
     ) -> Result:
-        from isograd.contract import Measurement, Result
+        from isograd.contract import Result
 
-        measured = Measurement(
-            **measurement,
-            backend=self.backend,
-            spawn=self._spawn,
-            retries=retries,
-            **self._measured(),
-        )
+        ours = {"backend": self.backend, "spawn": self._spawn, "retries": retries}
+        measured = measurement.model_copy(update={**ours, **self._measured()})
         return Result(
             task_id=job.task_id, sample=job.sample, envelope=envelope, measurement=measured
         )
 
-    def _attempt(self, job: Job) -> tuple[Envelope, dict[str, Any]]:
+    def _attempt(self, job: Job) -> tuple[Envelope, Measurement]:
         """One run on the lane at hand, or on a new one. Raises LaneDied."""
         lane = self._ready_lane()
         self._refuse_closed()  # it may have been closed while the lane started
@@ -268,7 +263,7 @@ class Sandbox(ABC):
             raise
         if spent or (self._recycle is not None and lane.jobs >= self._recycle):
             self._drop_lane()
-        return envelope, {**measurement, **lane.facts}
+        return envelope, measurement
 
     def _ready_lane(self) -> _Lane:
         if self._lane is not None and self._lane.silent_s > IDLE_S * 0.7:
@@ -421,7 +416,7 @@ class _Lane:
         """Seconds since the last frame in either direction."""
         return time.monotonic() - self._heard
 
-    def run(self, job: Job) -> tuple[Envelope, dict[str, Any], bool]:
+    def run(self, job: Job) -> tuple[Envelope, Measurement, bool]:
         """The verdict, its measurement, and whether the lane is used up. Raises LaneDied."""
         from pydantic import ValidationError
 
@@ -455,8 +450,7 @@ class _Lane:
                 raise LaneDied(f"an unexpected answer: {op!r}", started=started)
             try:
                 envelope = Envelope.model_validate(answer["envelope"])
-                measurement = dict(answer["measurement"])
-                Measurement.model_validate(measurement)
+                measurement = Measurement.model_validate({**answer["measurement"], **self.facts})
             except (ValidationError, KeyError, TypeError, ValueError) as error:
                 raise LaneDied(f"a verdict that is none: {error}", started=started) from None
             return envelope, measurement, bool(answer.get("spent"))

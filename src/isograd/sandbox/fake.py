@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar
 
-from isograd.contract import Envelope, Job, Result
+from isograd.contract import Envelope, Job, Measurement, Result
 from isograd.errors import SandboxError
 from isograd.sandbox.base import Sandbox, Stream
 
@@ -46,7 +46,7 @@ class FakeSandbox(Sandbox):
                 outcome = next(self._rest)
         if isinstance(outcome, SandboxError):
             raise outcome
-        return self._result(job, outcome, {}, 0)
+        return self._result(job, outcome, Measurement(), 0)
 
     def warm_up(self) -> None:
         """Nothing to start."""

@@ -6,7 +6,6 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any, Self
 
 from isograd.contract import Envelope, Job, Result
@@ -89,13 +88,12 @@ class Pool:
         todo: Iterator[tuple[Job, bytes | None] | Result | None]
         todo = repeats.sift(jobs) if dedupe else ((job, None) for job in jobs)
         gone: SandboxUnavailable | None = None
-        pending: dict[Future[Result], bytes | None] = {}
-        executor = ThreadPoolExecutor(self._lanes, thread_name_prefix="isograd")
         kept_back = 0
+        crew = _Crew(self._result, self._lanes)
         try:
             more = True
-            while more or pending:
-                while more and gone is None and len(pending) < 2 * self._lanes:
+            while more or crew.busy:
+                while more and gone is None and crew.busy < 2 * self._lanes:
                     next_one = next(todo, _END)
                     if next_one is _END:
                         more = False
@@ -106,24 +104,23 @@ class Pool:
                     elif isinstance(next_one, Result):
                         yield next_one
                     else:
-                        job, digest = next_one
-                        pending[executor.submit(self._result, job)] = digest
+                        crew.begin(*next_one)
                 if gone is not None:
                     more = False
-                    pending = {one: of for one, of in pending.items() if not one.cancel()}
-                done, _ = wait(pending, return_when=FIRST_COMPLETED)
-                for future in done:
-                    digest = pending.pop(future)
-                    try:
-                        result = future.result()
-                    except SandboxUnavailable as error:
-                        gone = gone or error
-                        continue
-                    yield result
-                    if digest is not None:
-                        shared = repeats.settle(digest, result)
-                        kept_back -= len(shared)
-                        yield from shared
+                    crew.forget_waiting()
+                if not crew.busy:
+                    continue
+                digest, result = crew.next_done()
+                if isinstance(result, SandboxUnavailable):
+                    gone = gone or result
+                    continue
+                if isinstance(result, BaseException):
+                    raise result
+                yield result
+                if digest is not None:
+                    shared = repeats.settle(digest, result)
+                    kept_back -= len(shared)
+                    yield from shared
             if gone is not None:
                 raise gone
         except BaseException as error:
@@ -131,9 +128,7 @@ class Pool:
                 self.close()  # an interrupt waits for no candidate
             raise
         finally:
-            for future in pending:
-                future.cancel()
-            executor.shutdown(wait=True)
+            crew.dismiss()
 
     def close(self) -> None:
         """Ends every lane, also in the middle of a job. May be called twice."""
@@ -150,32 +145,82 @@ class Pool:
         self.close()
 
 
+class _Crew:
+    """Threads that run the jobs of one batch, and the results as they come."""
+
+    def __init__(self, run: Callable[[Job], Result], size: int) -> None:
+        self._run = run
+        self._todo: queue.SimpleQueue[tuple[Job, bytes | None] | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[tuple[bytes | None, Result | BaseException]]
+        self._done = queue.SimpleQueue()
+        self.busy = 0
+        """Jobs that have begun, or wait, and whose result has not been taken."""
+        # Daemons: who drops a batch in the middle must be able to leave.
+        self._threads = [
+            threading.Thread(target=self._work, name=f"isograd-{n}", daemon=True)
+            for n in range(size)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _work(self) -> None:
+        while (item := self._todo.get()) is not None:
+            job, digest = item
+            try:
+                self._done.put((digest, self._run(job)))
+            except BaseException as error:
+                self._done.put((digest, error))
+
+    def begin(self, job: Job, digest: bytes | None) -> None:
+        """Has a job run as soon as a thread is free."""
+        self.busy += 1
+        self._todo.put((job, digest))
+
+    def next_done(self) -> tuple[bytes | None, Result | BaseException]:
+        """The next result, or what the job raised; waits for it."""
+        done = self._done.get()
+        self.busy -= 1
+        return done
+
+    def forget_waiting(self) -> None:
+        """Drops the jobs that have not begun."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                self._todo.get_nowait()
+                self.busy -= 1
+
+    def dismiss(self) -> None:
+        """Waits for the jobs that run, and ends the threads."""
+        self.forget_waiting()
+        for _ in self._threads:
+            self._todo.put(None)
+        for thread in self._threads:
+            thread.join()
+
+
 class _Gate:
     """Lets many jobs run at once, or one alone."""
 
     def __init__(self) -> None:
-        self._condition = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._running = 0
         self._waiting = 0
         self._taken: int | None = None
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
-        self._enter()
+        with self._lock:
+            if self._taken is not None or self._waiting:
+                self._changed.wait_for(lambda: self._taken is None and not self._waiting)
+            self._running += 1
         try:
             yield
         finally:
-            self._leave()
-
-    def _enter(self) -> None:
-        with self._condition:
-            self._condition.wait_for(lambda: self._taken is None and not self._waiting)
-            self._running += 1
-
-    def _leave(self) -> None:
-        with self._condition:
-            self._running -= 1
-            self._condition.notify_all()
+            with self._lock:
+                self._running -= 1
+                if self._waiting:
+                    self._changed.notify_all()
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
@@ -183,17 +228,17 @@ class _Gate:
         if self._taken == threading.get_ident():
             yield
             return
-        with self._condition:
+        with self._lock:
             self._running -= 1
             self._waiting += 1
-            self._condition.notify_all()
-            self._condition.wait_for(lambda: self._taken is None and self._running == 0)
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._taken is None and self._running == 0)
             self._waiting -= 1
             self._taken = threading.get_ident()
         try:
             yield
         finally:
-            with self._condition:
+            with self._lock:
                 self._taken = None
                 self._running += 1
-                self._condition.notify_all()
+                self._changed.notify_all()
