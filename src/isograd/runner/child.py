@@ -24,6 +24,7 @@ from . import checks, denylist, guard, kernel, split, wire
 from .words import SOURCE, describe, is_a, reason_of
 
 CHANNEL, LINK, SOURCES, RULES = 3, 4, 5, 40
+"""Descriptors of a child, and of Landlock's rules in the zygote too."""
 
 ruleset: int | None = None
 """Landlock's ruleset for this lane's children, made by the zygote."""
@@ -53,16 +54,32 @@ def set_aside(now: int) -> None:
     _reserve.take()
 
 
+class Order(NamedTuple):
+    """What a child is told, all at once: its part of a job."""
+
+    key: str
+    """Stands in each event that it sends."""
+    role: str
+    """``shared``, ``candidate`` or ``grader``."""
+    limits: list[tuple[int, int, int]]
+    scratch: str
+    code: str
+    denylist: list[str] | None
+    """None for the lane's own, which is in force."""
+    prepared: bytes | None = None
+    """The checks as they were prepared for an earlier job; else as the contract has them:"""
+    checks: Any = None
+    entry_point: str | None = None
+    prompt: str = ""
+
+
 def take_place(*fds: int) -> None:
     """Makes this forked process the leader of a session with just these descriptors:
-    stdin, stdout, stderr, channel and perhaps the link, in their places."""
-    global ruleset  # noqa: PLW0603
+    stdin, stdout, stderr, channel and perhaps the link, in their places. None has such a number
+    itself: the zygote has its own there."""
     os.setsid()
-    if ruleset is not None:
-        ruleset = os.dup2(ruleset, RULES)
-    spare = [os.dup2(fd, 20 + index) for index, fd in enumerate(fds)]
-    for index, fd in enumerate(spare):
-        os.dup2(fd, index, inheritable=True)
+    for place, fd in enumerate(fds):
+        os.dup2(fd, place)
     os.closerange(len(fds), RULES)
     os.closerange(RULES + (ruleset is not None), 64)
 
@@ -76,24 +93,24 @@ def main(own_uid: int | None) -> None:
 
 
 def _run(own_uid: int | None) -> None:
-    job = wire.read_order(CHANNEL)
-    send = _Sender(CHANNEL, job["key"])
-    is_grader = job["role"] == "grader"
+    job = Order(*wire.read_order(CHANNEL))
+    send = _Sender(CHANNEL, job.key)
+    is_grader = job.role == "grader"
     try:
-        kernel.limit_this_process(job["limits"], size)
+        kernel.limit_this_process(job.limits, size)
         kernel.become(own_uid, group=own_uid - 1 if own_uid and is_grader else own_uid)
         kernel.die_with_parent()
         if ruleset is not None:
             kernel.restrict_self(ruleset)
             os.close(ruleset)
         kernel.set_dumpable(not is_grader)
-        os.chdir(job["scratch"])
+        os.chdir(job.scratch)
         os.umask(0o002 if is_grader else 0o022)
         kernel.unblock_signals()
     except BaseException as error:
         send("unfit", detail=f"{type(error).__name__}: {error}")
         return
-    {"shared": _shared, "candidate": _candidate, "grader": _grader}[job["role"]](job, send)
+    {"shared": _shared, "candidate": _candidate, "grader": _grader}[job.role](job, send)
 
 
 class _Sender:
@@ -152,24 +169,18 @@ def rehearse() -> None:
     """
     given = {"kind": "program", "source": _REHEARSED_CHECKS, "entry_point": "f"}
     prepared = checks.prepare(given, "f", _REHEARSED.partition("    return")[0])
-    order = {
-        "code": _REHEARSED,
-        "denylist": None,
-        "key": "",
-        "limits": kernel.limits_in_force(),
-        "prepared": prepared.packed,
-        "scratch": os.getcwd(),
-    }
+    order = Order("", "shared", kernel.limits_in_force(), os.getcwd(), _REHEARSED, None)
+    order = order._replace(prepared=prepared.packed)
     friends = [*denylist.friends]
     null = os.open(os.devnull, os.O_WRONLY)
     inlet, outlet = os.pipe()
     ends = kernel.socket_pair()
     try:
         for role in ("shared", "split") * 4:
-            os.write(outlet, wire.pack_order({**order, "role": role}))
-            job, send = wire.read_order(inlet), _Sender(null, "")
-            kernel.limit_this_process(job["limits"], 0)
-            os.chdir(job["scratch"])
+            os.write(outlet, wire.pack_order(tuple(order._replace(role=role))))
+            job, send = Order(*wire.read_order(inlet)), _Sender(null, "")
+            kernel.limit_this_process(job.limits, 0)
+            os.chdir(job.scratch)
             if role == "shared":
                 _shared(job, send)
                 continue
@@ -177,7 +188,7 @@ def rehearse() -> None:
             assert exam is not None
             assert module is not None
             split.rehearse(exam.end, split.CandidateEnd(ends[1], module, _flush))
-            _run_checks(exam, send, job["scratch"])
+            _run_checks(exam, send, job.scratch)
     finally:
         _reserve.release()
         sys.modules.pop("candidate", None)
@@ -215,9 +226,9 @@ class _Exam(NamedTuple):
     scope: split.Scope
 
 
-def _shared(job: dict[str, Any], send: Send) -> None:
+def _shared(job: Order, send: Send) -> None:
     """Shared grading: candidate and checks in this process, by the rules of split grading."""
-    _deny(job["denylist"])
+    _deny(job.denylist)
     exam = _exam(job, send, None)
     if exam is None:
         return
@@ -229,20 +240,20 @@ def _shared(job: dict[str, Any], send: Send) -> None:
         send("end", exit_code="error", reason="tampered", detail=exam.end.fault)
         return
     split.join(exam.end, split.CandidateEnd(None, module, _flush))
-    left = _run_checks(exam, send, job["scratch"])
+    left = _run_checks(exam, send, job.scratch)
     _say_end(send, left)
 
 
-def _candidate(job: dict[str, Any], send: Send) -> None:
+def _candidate(job: Order, send: Send) -> None:
     """Split grading, the candidate's side: loads the program and answers for it."""
-    _deny(job["denylist"])
+    _deny(job.denylist)
     module = _load(job, send)
     if module is not None:
         _reserve.release()
         split.CandidateEnd(LINK, module, _flush).serve()
 
 
-def _grader(job: dict[str, Any], send: Send) -> None:
+def _grader(job: Order, send: Send) -> None:
     """Split grading, the grader's side: holds the checks and runs them on what crosses."""
     denylist.open_to_all()
     exam = _exam(job, send, LINK)
@@ -250,7 +261,7 @@ def _grader(job: dict[str, Any], send: Send) -> None:
         return
     send("ready")  # there are checks, so the candidate may begin
     exam.end.meet()
-    _say_end(send, _run_checks(exam, send, job["scratch"]))
+    _say_end(send, _run_checks(exam, send, job.scratch))
     signal.pause()  # the candidate may still be loading: how that ends is the supervisor's to see
 
 
@@ -260,7 +271,7 @@ def _deny(patterns: list[str] | None) -> None:
         denylist.install(patterns)
 
 
-def _exam(job: dict[str, Any], send: Send, link: int | None) -> _Exam | None:
+def _exam(job: Order, send: Send, link: int | None) -> _Exam | None:
     """Made before the candidate runs; None, and the end is said, if there are no checks.
 
     Without a link the candidate is to run here, so what judges is watched.
@@ -279,15 +290,15 @@ def _exam(job: dict[str, Any], send: Send, link: int | None) -> _Exam | None:
     return _Exam(prepared, end, scope)
 
 
-def _prepare_checks(job: dict[str, Any], send: Send) -> checks.Prepared | None:
+def _prepare_checks(job: Order, send: Send) -> checks.Prepared | None:
     """The checks, ready before there is a candidate; None, and the end is said, if there are none.
 
     What it took to get there is offered to the supervisor, for the next job with these checks.
     """
-    if job["prepared"]:
-        return checks.unpack(job["prepared"])
+    if job.prepared:
+        return checks.unpack(job.prepared)
     try:
-        prepared = checks.prepare(job["checks"], job["entry_point"], job["prompt"])
+        prepared = checks.prepare(job.checks, job.entry_point, job.prompt)
     except checks.NotACheck as error:
         send("end", exit_code="error", reason="no_checks", detail=str(error))
         return None
@@ -296,19 +307,19 @@ def _prepare_checks(job: dict[str, Any], send: Send) -> checks.Prepared | None:
     return prepared
 
 
-def _load(job: dict[str, Any], send: Send) -> types.ModuleType | None:
+def _load(job: Order, send: Send) -> types.ModuleType | None:
     """Compiles and runs the candidate's program; None, and the end is said, if that fails."""
-    scratch = job["scratch"]
+    scratch = job.scratch
     _reserve.take()
     send("started")
     try:
-        code = compile(job["code"].removeprefix("\ufeff"), SOURCE, "exec", dont_inherit=True)
+        code = compile(job.code.removeprefix("\ufeff"), SOURCE, "exec", dont_inherit=True)
     except BaseException as error:
         _reserve.release()
         reason = "memory" if is_a(error, MemoryError) else None
         send("end", exit_code="syntax_error", reason=reason, detail=describe(error, scratch))
         return None
-    module = _module(job["code"], scratch)
+    module = _module(job.code, scratch)
     try:
         exec(code, module.__dict__)
     except BaseException as error:
@@ -317,7 +328,7 @@ def _load(job: dict[str, Any], send: Send) -> types.ModuleType | None:
         _flush()
         send("end", exit_code="error", reason=reason, detail=describe(error, scratch))
         return None
-    send("loaded", hold=job["role"] == "shared")
+    send("loaded", hold=job.role == "shared")
     return module
 
 

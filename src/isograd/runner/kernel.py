@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import _socket
 import contextlib
 import ctypes
@@ -75,12 +76,9 @@ def block_signals() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
 
 
-# Not Python's wrapper, which makes a member of an enumeration of each signal that was blocked.
-_set_mask = getattr(signal.pthread_sigmask, "__wrapped__", signal.pthread_sigmask)
-
-
 def unblock_signals() -> None:
-    _set_mask(signal.SIG_SETMASK, ())
+    # signal's own makes a member of an enumeration of each signal that was blocked.
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
 
 
 class _Header(ctypes.Structure):
@@ -241,6 +239,12 @@ def can_become(uid: int) -> bool:
         finally:
             os._exit(status)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def return_memory() -> None:
+    """Gives back the pages that this process has freed: forks are spared them."""
+    with contextlib.suppress(AttributeError):  # a C library that has no such call
+        _libc.malloc_trim(0)
 
 
 def fork() -> int:

@@ -226,9 +226,9 @@ class Child:
             run.attend(self._pidfd, self._died)
         run.attend(self._channel, self._ready)
 
-    def tell(self, order: dict[str, Any]) -> None:
+    def tell(self, order: child.Order) -> None:
         """Sends the child its order, as fast as it reads."""
-        self._outgoing = wire.pack_order(order)
+        self._outgoing = wire.pack_order(tuple(order))
         self._send_more()
 
     def _send_more(self) -> None:
@@ -293,7 +293,7 @@ class Run:
         self._evidence = Evidence(total, job["grading"])
         self._poll = select.poll()
         self._handlers: dict[int, Callable[[int], None]] = {}
-        self._waiting: dict[str, Any] | None = None
+        self._waiting: child.Order | None = None
         self._output = 0
         self._stop: tuple[str, str | None, str] | None = None
         self._announced = False
@@ -343,25 +343,24 @@ class Run:
         the scratch it has before a candidate is there to spoil it.
         """
         job, lane = self._job, self.lane
-        common = {
-            "limits": kernel.resource_limits(self._limits, count_processes=lane.counts_processes),
-            "scratch": self._place,
-        }
-        candidate = {
-            **common,
-            "key": self._candidate.key,
-            "code": job["code"],
-            "denylist": None if job["denylist"] == lane.denylist else job["denylist"],
-        }
+        order = child.Order(
+            key=self._candidate.key,
+            role="candidate" if self._split else "shared",
+            limits=kernel.resource_limits(self._limits, count_processes=lane.counts_processes),
+            scratch=self._place,
+            code=job["code"],
+            denylist=None if job["denylist"] == lane.denylist else job["denylist"],
+        )
         given = {name: job[name] for name in ("checks", "entry_point", "prompt")}
         self._checks = marshal.dumps(given)
         known = lane.prepared.get(self._checks)
-        graded = {**(given if known is None else {}), "prepared": known}
+        graded = given if known is None else {"prepared": known}
         if not self._split:
-            self._candidate.tell({**candidate, **graded, "role": "shared"})
+            self._candidate.tell(order._replace(**graded))
             return
-        self._grader.tell({**common, **graded, "key": self._grader.key, "role": "grader"})
-        self._waiting = {**candidate, "role": "candidate"}
+        grader = order._replace(key=self._grader.key, role="grader", code="", denylist=None)
+        self._grader.tell(grader._replace(**graded))
+        self._waiting = order
 
     def _start_candidate(self) -> None:
         waiting, self._waiting = self._waiting, None

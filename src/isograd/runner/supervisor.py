@@ -220,7 +220,8 @@ class Lane:
                 control, kept = 10, 11
                 os.dup2(theirs, control)
                 os.dup2(sources, kept)
-                os.closerange(3, 10)
+                for fd in range(3, control):
+                    os.dup2(self.null, fd)  # what the zygote is handed gets no number of these
                 os.closerange(12, 64)
                 kernel.volunteer_for_oom()
                 to_us = kernel.packet_socket(control)

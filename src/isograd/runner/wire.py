@@ -80,13 +80,13 @@ class Reader:
         return message
 
 
-def pack_order(message: dict[str, Any]) -> bytes:
+def pack_order(message: dict[str, Any] | tuple[Any, ...]) -> bytes:
     """One message to a supervisor or a child: ``Reader`` and ``read_order`` read it."""
     body = marshal.dumps(message, _EVERY_PYTHONS)
     return _HEADER.pack(len(body)) + body
 
 
-def read_order(fd: int) -> dict[str, Any]:
+def read_order(fd: int) -> Any:
     """Reads one order from a blocking descriptor that holds no more. Raises EOFError."""
     data = bytearray()
     while len(data) < 4 or len(data) < 4 + _HEADER.unpack_from(data)[0]:
@@ -95,8 +95,7 @@ def read_order(fd: int) -> dict[str, Any]:
         if not part:
             raise EOFError("the stream ended inside a frame")
         data += part
-    order: dict[str, Any] = marshal.loads(memoryview(data)[4:])
-    return order
+    return marshal.loads(memoryview(data)[4:])
 
 
 def write_all(fd: int, data: bytes | bytearray) -> None:

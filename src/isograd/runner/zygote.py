@@ -60,13 +60,17 @@ def prepare(config: dict[str, Any]) -> tuple[dict[str, str], bool]:
         private = config["private"]
         trees = ("/tmp", "/dev") if private else (config["scratch"],)
         devices = ("/dev/null", "/dev/zero", "/dev/full")
-        child.ruleset = kernel.landlock_ruleset(trees, () if private else devices, tcp=private)
+        ruleset = kernel.landlock_ruleset(trees, () if private else devices, tcp=private)
+        if ruleset is not None:
+            child.ruleset = os.dup2(ruleset, child.RULES)
+            os.close(ruleset)
     denylist.install(config["denylist"])
     child.look_ordinary()
     kernel.limit_this_process(kernel.EVERY_JOB, 0)
     if config["spawn"] == "zygote":
         child.rehearse()
     gc.collect()
+    kernel.return_memory()
     gc.freeze()
     gc.enable()  # off since the start: what the imports make stays
     child.set_aside(kernel.address_space())
