@@ -138,6 +138,31 @@ def test_a_changed_counter_is_noticed_where_it_counts(monkeypatch: pytest.Monkey
     assert plain.changed(True) == using.changed() == "Counter.__eq__"
 
 
+@pytest.mark.parametrize(
+    ("check", "counts"),
+    [
+        ("math.isclose(f(1), 2)", False),
+        ("import copy, random\nassert f(copy.copy([random.random()]))", False),
+        ("import unittest\nunittest.TestCase().assertCountEqual(f(1), [2])", True),
+        ("statistics.mean(f(1)) == 2", True),
+        ("collections.deque(f(1)) == 2", True),
+    ],
+)
+def test_a_changed_counter_is_noticed_where_a_module_may_make_one(
+    monkeypatch: pytest.MonkeyPatch, check: str, counts: bool
+) -> None:
+    """Whatever library the checks use, unless it is known to make no such value."""
+    watch = guard.Watch(names(check))
+    monkeypatch.setattr(collections.Counter, "__eq__", lambda *a: True)
+    assert (watch.changed() is not None) == counts
+
+
+def test_a_name_that_a_check_only_binds_is_no_class_that_it_tests() -> None:
+    """HumanEval's METADATA is written like one, and nobody asks for it."""
+    assert not names("METADATA = {}\nf(1) == 2").classes
+    assert names("METADATA = {}\nf(1) == METADATA").classes
+
+
 @pytest.fixture
 def ends() -> Iterator[tuple[GraderEnd, dict[str, Any]]]:
     module = types.ModuleType("candidate")

