@@ -33,6 +33,7 @@ from isograd import (
 from isograd.contract import Grading
 from isograd.runner import kernel, wire
 from isograd.runner.supervisor import Kept
+from isograd.sandbox import base
 from isograd.sandbox.base import StreamLost, control_job
 
 PASS = Envelope(exit_code=ExitCode.PASS, score=1.0, passed=1, total=1, per_assertion=(True,))
@@ -536,6 +537,30 @@ def test_what_earlier_checks_compiled_to_is_bounded() -> None:
     assert [kept.get(bytes([number])) is not None for number in range(5)] == [
         True, False, False, True, True,
     ]  # fmt: skip
+
+
+def test_a_candidate_is_announced_before_it_could_end_its_lane(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At once where it has the lane's uid; else when it has run for a moment."""
+    heard: list[str] = []
+    receive = base._Lane._receive
+
+    def listen(lane: Any, deadline: float) -> dict[str, Any]:
+        message = receive(lane, deadline)
+        heard.append(message["op"])
+        return message
+
+    def words(lives_s: float) -> list[str]:
+        heard.clear()
+        sandbox.run(control_job(lives_s))
+        return [*heard]
+
+    monkeypatch.setattr(base._Lane, "_receive", listen)
+    with SubprocessSandbox(allow_code_exec=True) as sandbox:
+        of_its_own = "uid" in sandbox.facts()["layers"]
+        assert words(0.5) == ["started", "verdict"]
+        assert (["verdict"] in [words(0.0) for _ in range(10)]) == of_its_own
 
 
 def test_a_sandbox_can_be_started_ahead() -> None:

@@ -296,7 +296,7 @@ class Run:
         self._waiting: child.Order | None = None
         self._output = 0
         self._stop: tuple[str, str | None, str] | None = None
-        self._announced = False
+        self._running = self._announced = False
         self._streams: set[int] = set()
         self._begun = self._ended = time.monotonic()
         self._usage = (0.0, 0)
@@ -374,11 +374,11 @@ class Run:
         while self._stop is None and self._evidence.end is None and not self._is_over():
             if self._evidence.ready:
                 self._start_candidate()
-            if self._announce():
+            if self._has_started():
                 deadline = self._begun + self._limits["timeout_s"]
             now = time.monotonic()
             if now >= deadline:
-                if not self._announced:
+                if not self._running:
                     raise UnfitToRun("the child was not ready in time")
                 self.stop("timeout", None, f"timeout after {self._limits['timeout_s']:.2f}s")
             elif now >= tick:
@@ -391,18 +391,29 @@ class Run:
         for one in self._children.all:
             if one.gone:
                 one.read_events()
-        self._announce()
+        self._has_started()
 
     def _is_over(self) -> bool:
         return any(one.gone for one in self._children.all)
 
-    def _announce(self) -> bool:
-        """Tells the host, once, that the candidate has started; whether it has."""
+    def _has_started(self) -> bool:
+        """Whether the candidate has started, from when its clock runs.
+
+        One that could end this lane at once is announced at once, others at the next look around:
+        most have ended by then, and each frame wakes everybody on its way to the host.
+        """
+        if self._evidence.started and not self._running:
+            self._running = True
+            self._begun = time.monotonic()
+            if not self.lane.out_of_reach:
+                self.announce()
+        return self._running
+
+    def announce(self) -> None:
+        """Tells the host, once, that the candidate has started, if it has."""
         if self._evidence.started and not self._announced:
             self._announced = True
-            self._begun = time.monotonic()
             self.lane.host.send(op="started", nonce=self._nonce)
-        return self._announced
 
     def _zygote_spoke(self, what: int) -> None:
         try:
@@ -410,7 +421,6 @@ class Run:
         except LaneBroken:
             for one in self._children.all:
                 one.read_events()
-            self._announce()
             raise
 
     def _output_ready(self, fd: int, what: int) -> None:
@@ -440,6 +450,7 @@ class Run:
 
     def _look_around(self) -> None:
         """Compares what the job uses in all with its limits."""
+        self.announce()
         ours = {self._grader.pid} if self._split else set()
         pids = [pid for pid in self.lane.job_pids() if pid not in ours]
         limits = self._limits

@@ -13,7 +13,8 @@ and reads::
 
     {"op": "hello", …}         once: the lane is ready; versions and protections
     {"op": "unfit", "why": …}  instead: the lane cannot be had, and why
-    {"op": "started", "nonce": HEX}    the candidate of this job is about to run
+    {"op": "started", "nonce": HEX}    the candidate of this job runs; left out where it has ended
+                                       at once and could not have ended the lane
     {"op": "verdict", "nonce": HEX, "envelope": {…}, "measurement": {…}, "spent": BOOL}
     {"op": "fault", "nonce": HEX, "why": …}           no verdict, and it is our fault
     {"op": "pong" | "inspected", "nonce": HEX, …}
@@ -275,6 +276,9 @@ class Lane:
             run.watch()
             envelope = run.finish()
             spent = not self._reset()
+        except LaneBroken:
+            run.announce()
+            raise
         except UnfitToRun as error:
             run.abandon()
             self.host.send(op="fault", nonce=nonce, why=str(error))
@@ -286,6 +290,11 @@ class Lane:
             raise LaneBroken("a candidate has changed the lane")
 
     # The pieces of a run that belong to the lane.
+
+    @property
+    def out_of_reach(self) -> bool:
+        """Whether a candidate can neither signal nor read the lane's own processes."""
+        return self._uid is not None
 
     def fork(self, child: Child, *fds: int) -> None:
         """Has the zygote start a child with these as stdin, stdout, stderr, channel and link."""
@@ -327,7 +336,7 @@ class Lane:
 
         Only where that has a uid of its own: they would be within its reach otherwise.
         """
-        if self._uid is not None:
+        if self.out_of_reach:
             self._ahead = Children(self, split)
 
     def _dismiss(self, children: Children) -> None:

@@ -89,12 +89,15 @@ def pack_order(message: dict[str, Any] | tuple[Any, ...]) -> bytes:
 def read_order(fd: int) -> Any:
     """Reads one order from a blocking descriptor that holds no more. Raises EOFError."""
     data = bytearray()
-    while len(data) < 4 or len(data) < 4 + _HEADER.unpack_from(data)[0]:
+    size = 4
+    while len(data) < size:
         # A little at first: most orders are small, and a large buffer is new pages.
-        part = os.read(fd, 1 << 20 if data else 1 << 14)
+        part = os.read(fd, min(size, 1 << 20) if size > 4 else 1 << 14)
         if not part:
             raise EOFError("the stream ended inside a frame")
         data += part
+        if len(data) >= 4:
+            size = 4 + int(_HEADER.unpack_from(data)[0])
     return marshal.loads(memoryview(data)[4:])
 
 

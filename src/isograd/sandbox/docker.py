@@ -16,7 +16,7 @@ import socket
 import ssl
 import struct
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from isograd.daemon import connect, unavailable
@@ -213,8 +213,7 @@ class _ContainerStream:
             if what & ~select.POLLOUT:
                 self._take_in()
             if what & select.POLLOUT:
-                with self._cut(), contextlib.suppress(*_NOT_NOW):
-                    view = view[self._socket.send(view[: 1 << 16]) :]
+                view = view[self._now(self._socket.send, view[: 1 << 16]) or 0 :]
 
     def receive(self, deadline: float) -> bytes:
         while not self._out:
@@ -226,17 +225,14 @@ class _ContainerStream:
     def _wait(self, what: int, deadline: float) -> int:
         if what == select.POLLIN and getattr(self._socket, "pending", int)():
             return what  # decrypted already
-        with self._cut():
-            fd = self._socket.fileno()
-            if fd < 0:
-                raise StreamLost("the container's stream was cut")
+        fd = self._socket.fileno()
+        if fd < 0:
+            raise StreamLost("the container's stream was cut")
         return wait_for(fd, what, deadline)
 
     def _take_in(self) -> None:
         """Reads what is there and sorts it into output and errors."""
-        data = None
-        with self._cut(), contextlib.suppress(*_NOT_NOW):
-            data = self._socket.recv(1 << 20)
+        data = self._now(self._socket.recv, 1 << 16)
         if data is None:
             return
         if not data:
@@ -259,12 +255,12 @@ class _ContainerStream:
             else:
                 self._out += part
 
-    @contextlib.contextmanager
-    def _cut(self) -> Iterator[None]:
+    def _now(self, operation: Callable[[Any], Any], argument: Any) -> Any:
+        """What an operation of the socket's gives; None if it would have to wait."""
         try:
-            yield
-        except (StreamLost, *_NOT_NOW):
-            raise
+            return operation(argument)
+        except _NOT_NOW:
+            return None
         except (OSError, ValueError) as error:
             raise StreamLost("the container's stream was cut") from error
 
