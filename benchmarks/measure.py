@@ -43,15 +43,20 @@ def canonical_jobs(tasks: str = "humaneval") -> list[Job]:
     ]
 
 
-def in_turn(sides: Mapping[str, Callable[[], int]], rounds: int) -> dict[str, list[float]]:
+Side = Callable[[], int | float]
+"""Does some work: how many pieces, or as a float how many seconds each took by its own clock."""
+
+
+def in_turn(sides: Mapping[str, Side], rounds: int) -> dict[str, list[float]]:
     """Seconds a piece of work, for each side and round. Sides take turns, so that a busy machine
-    slows all of them alike; each says how many pieces it did."""
+    slows all of them alike."""
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(rounds):
         for name, side in sides.items():
             begun = time.perf_counter()
-            pieces = side()
-            seconds[name].append((time.perf_counter() - begun) / pieces)
+            done = side()
+            took = time.perf_counter() - begun
+            seconds[name].append(done if isinstance(done, float) else took / done)
     return seconds
 
 

