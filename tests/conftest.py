@@ -192,7 +192,7 @@ class Sharing:
     def run(self, job: Job) -> Envelope:
         return self._sandbox.run(_shared(job))
 
-    def run_measured(self, job: Job) -> Result:
+    def run_measured(self, job: Job, then: Job | None = None) -> Result:
         return self._sandbox.run_measured(_shared(job))
 
 

@@ -293,7 +293,7 @@ def test_a_pool_reads_no_further_than_it_must() -> None:
         for _ in range(50):
             next(results)
         results.close()  # type: ignore[attr-defined]
-        assert next(taken) <= 50 + 2 * 2 + 1
+        assert next(taken) <= 50 + 4 * 2 + 1
 
 
 def test_our_fault_is_a_result_without_an_envelope() -> None:

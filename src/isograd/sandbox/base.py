@@ -13,7 +13,7 @@ import select
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, Self
 
 from isograd.contract.denylist import DEFAULT_DENYLIST
@@ -32,6 +32,9 @@ IDLE_S = 60.0
 
 SCRATCH_MB, SCRATCH_FILES = 512, 32_768
 """What a job may keep in scratch where no other ceiling is given."""
+
+_LARGEST_AHEAD = 32 << 10
+"""Bytes of a job that is sent while another runs: half of what a pipe holds."""
 
 Spawn = Literal["zygote", "fresh"]
 
@@ -175,22 +178,26 @@ class Sandbox(ABC):
         assert result.envelope is not None
         return result.envelope
 
-    def run_measured(self, job: Job) -> Result:
-        """As ``run``, with the measurement. The result's envelope is never None."""
+    def run_measured(self, job: Job, then: Job | None = None) -> Result:
+        """As ``run``, with the measurement. The result's envelope is never None.
+
+        ``then`` is the job that the caller will ask for next, if it knows: where no candidate can
+        get at it, it is sent to the lane meanwhile, which begins with it as soon as it can.
+        """
         self._refuse_excess(job.limits)
         with self._lock:
             self._refuse_closed()
-            return self._settle(job)
+            return self._settle(job, then)
 
     def _refuse_closed(self) -> None:
         if self._closed:
             raise SandboxUnavailable("this sandbox is closed: make another one")
 
-    def _settle(self, job: Job) -> Result:
+    def _settle(self, job: Job, then: Job | None) -> Result:
         """Runs a job until there is a verdict, or until it is clear that there is none."""
         for attempt in range(3):
             try:
-                envelope, measurement = self._attempt(job)
+                envelope, measurement = self._attempt(job, then)
             except LaneDied as death:
                 self._refuse_closed()
                 self._check_alive()
@@ -252,16 +259,21 @@ class Sandbox(ABC):
             task_id=job.task_id, sample=job.sample, envelope=envelope, measurement=measured
         )
 
-    def _attempt(self, job: Job) -> tuple[Envelope, Measurement]:
+    def _attempt(self, job: Job, then: Job | None = None) -> tuple[Envelope, Measurement]:
         """One run on the lane at hand, or on a new one. Raises LaneDied."""
+        if self._lane is not None and not self._lane.expects(job):
+            self._drop_lane()
         lane = self._ready_lane()
         self._refuse_closed()  # it may have been closed while the lane started
+        last = self._recycle is not None and lane.jobs + 1 >= self._recycle
+        if last or (then is not None and any(self._excess(then.limits))):
+            then = None
         try:
-            envelope, measurement, spent = lane.run(job)
+            envelope, measurement, spent = lane.run(job, then)
         except BaseException:
             self._drop_lane()
             raise
-        if spent or (self._recycle is not None and lane.jobs >= self._recycle):
+        if spent or last:
             self._drop_lane()
         return envelope, measurement
 
@@ -323,6 +335,14 @@ class Sandbox(ABC):
             lane.close()
 
     def _refuse_excess(self, limits: Limits) -> None:
+        for name, asked, most in self._excess(limits):
+            raise InputError(
+                f"the job asks for {name}={asked} and this sandbox's ceiling is {most}: "
+                f"make it with ceiling=Limits({name}={asked})"
+            )
+
+    def _excess(self, limits: Limits) -> Iterator[tuple[str, int, int]]:
+        """What is asked for beyond the ceiling: its name, how much, and the most that there is."""
         for name in (
             "memory_mb",
             "processes",
@@ -334,10 +354,7 @@ class Sandbox(ABC):
         ):
             asked, most = getattr(limits, name), getattr(self._limits, name)
             if asked > most:
-                raise InputError(
-                    f"the job asks for {name}={asked} and this sandbox's ceiling is {most}: "
-                    f"make it with ceiling=Limits({name}={asked})"
-                )
+                yield name, asked, most
 
     def warm_up(self) -> None:
         """Starts the lane now instead of at the first job. Raises SandboxUnavailable."""
@@ -395,6 +412,7 @@ class _Lane:
         self._heard = time.monotonic()
         self._layers = tuple(config.get("layers", ()))
         self._greeted = False
+        self._ahead: tuple[Job, str] | None = None
         self._send(boot.first_frame(config), BOOT_S)
 
     def greet(self) -> None:
@@ -416,18 +434,37 @@ class _Lane:
         """Seconds since the last frame in either direction."""
         return time.monotonic() - self._heard
 
-    def run(self, job: Job) -> tuple[Envelope, Measurement, bool]:
-        """The verdict, its measurement, and whether the lane is used up. Raises LaneDied."""
+    def expects(self, job: Job) -> bool:
+        """Whether this may be its next job: it has none yet, or this one."""
+        return self._ahead is None or self._ahead[0] is job
+
+    def _send_job(self, job: Job, at_most: int | None = None) -> str | None:
+        """The nonce of a job that has been sent; None, and it was not, if its frame is larger."""
+        nonce = secrets.token_hex(16)
+        frame = wire.pack_order({"op": "job", "nonce": nonce, "job": job.to_wire()})
+        if at_most is not None and len(frame) > at_most:
+            return None
+        self._send(frame, job.limits.timeout_s + GRACE_S + BOOT_S)
+        return nonce
+
+    def run(self, job: Job, then: Job | None = None) -> tuple[Envelope, Measurement, bool]:
+        """The verdict, its measurement, and whether the lane is used up. Raises LaneDied.
+
+        ``then`` is sent already, if it is small: where it fits into the pipe it waits for nobody,
+        and no lane that writes a verdict waits for us.
+        """
         from pydantic import ValidationError
 
         from isograd.contract import Envelope, Measurement
 
         self.jobs += 1
-        nonce = secrets.token_hex(16)
         limits = job.limits
-        longest = limits.timeout_s + GRACE_S + BOOT_S
-        self._send(wire.pack_order({"op": "job", "nonce": nonce, "job": job.to_wire()}), longest)
-        deadline = time.monotonic() + longest
+        ahead, self._ahead = self._ahead, None
+        nonce = self._send_job(job) if ahead is None else ahead[1]
+        if then is not None and "uid" in self.facts["layers"]:
+            sent = self._send_job(then, at_most=_LARGEST_AHEAD)
+            self._ahead = None if sent is None else (then, sent)
+        deadline = time.monotonic() + limits.timeout_s + GRACE_S + BOOT_S
         started = False
         begun = time.monotonic()
         while True:

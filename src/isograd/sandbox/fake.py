@@ -35,7 +35,7 @@ class FakeSandbox(Sandbox):
     def _open(self) -> tuple[Stream, dict[str, object]]:
         raise AssertionError("a fake has no lane")
 
-    def _settle(self, job: Job) -> Result:
+    def _settle(self, job: Job, then: Job | None) -> Result:
         with self._script_lock:
             self.jobs.append(job)
             if self._one is not None:

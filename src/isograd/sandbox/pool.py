@@ -6,7 +6,7 @@ import contextlib
 import queue
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from isograd.contract import Envelope, Job, Result
 from isograd.errors import InputError, SandboxCrashed, SandboxUnavailable
@@ -15,6 +15,8 @@ from isograd.sandbox.repeats import Repeats
 
 _END: Any = object()
 _MOST_KEPT_BACK = 1_000
+_WINDOW = 4
+"""Jobs that are read for each lane: one runs, one may be on its way, and the others wait."""
 
 
 class Pool:
@@ -34,13 +36,20 @@ class Pool:
         for _ in range(lanes):
             self._idle.put(None)
         self._gate = _Gate()
+        self._queued = 0
         self._lock = threading.Lock()
         self._closed = False
 
     @contextlib.contextmanager
     def lease(self) -> Iterator[Sandbox]:
         """A sandbox for as long as the block lasts; waits for one. Raises SandboxUnavailable."""
-        sandbox = self._idle.get()
+        with self._lock:
+            self._queued += 1
+        try:
+            sandbox = self._idle.get()
+        finally:
+            with self._lock:
+                self._queued -= 1
         try:
             if sandbox is None:
                 sandbox = self._make()
@@ -60,20 +69,28 @@ class Pool:
         with self.lease() as sandbox:
             return sandbox.run(job)
 
-    def _result(
-        self,
-        job: Job,
-        how: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
-    ) -> Result:
-        try:
-            with self.lease() as sandbox, how():
-                return sandbox.run_measured(job)
-        except SandboxCrashed as error:
-            return Result(task_id=job.task_id, sample=job.sample, envelope=None, fault=str(error))
-
     def run_alone(self, job: Job) -> Result:
         """One job while no other runs, for verdicts that a busy machine may have changed."""
-        return self._result(job, self._gate.alone)
+        with self.lease() as sandbox, self._gate.alone():
+            return _result(sandbox, job)
+
+    def _work(self, crew: _Crew) -> None:
+        """What each thread of a batch does. A sandbox is told its next job ahead, as long as
+        nobody else waits for one, or to be alone."""
+        item = crew.take()
+        while item is not None:
+            try:
+                with self.lease() as sandbox:
+                    while item is not None:
+                        wanted = self._queued or self._gate.is_wanted
+                        then = None if wanted else crew.take_ahead()
+                        crew.finish(item, _result(sandbox, item.job, then and then.job))
+                        item = then
+            except BaseException as error:
+                assert item is not None
+                crew.finish(item, error)
+                item = then
+            item = item or crew.take()
 
     def grade(self, jobs: Iterable[Job], *, dedupe: bool = False) -> Iterator[Result]:
         """The results of ``jobs``, in the order in which they finish.
@@ -89,11 +106,11 @@ class Pool:
         todo = repeats.sift(jobs) if dedupe else ((job, None) for job in jobs)
         gone: SandboxUnavailable | None = None
         kept_back = 0
-        crew = _Crew(self._result, self._lanes)
+        crew = _Crew(self._work, self._lanes)
         try:
             more = True
             while more or crew.busy:
-                while more and gone is None and crew.busy < 2 * self._lanes:
+                while more and gone is None and crew.busy < _WINDOW * self._lanes:
                     next_one = next(todo, _END)
                     if next_one is _END:
                         more = False
@@ -104,13 +121,13 @@ class Pool:
                     elif isinstance(next_one, Result):
                         yield next_one
                     else:
-                        crew.begin(*next_one)
+                        crew.begin(_Item(*next_one))
                 if gone is not None:
                     more = False
                     crew.forget_waiting()
                 if not crew.busy:
                     continue
-                digest, result = crew.next_done()
+                (_, digest), result = crew.next_done()
                 if isinstance(result, SandboxUnavailable):
                     gone = gone or result
                     continue
@@ -145,38 +162,62 @@ class Pool:
         self.close()
 
 
-class _Crew:
-    """Threads that run the jobs of one batch, and the results as they come."""
+def _result(sandbox: Sandbox, job: Job, then: Job | None = None) -> Result:
+    """A job's result; one without an envelope where the fault is ours. Raises the rest."""
+    try:
+        return sandbox.run_measured(job, then)
+    except SandboxCrashed as error:
+        return Result(task_id=job.task_id, sample=job.sample, envelope=None, fault=str(error))
 
-    def __init__(self, run: Callable[[Job], Result], size: int) -> None:
-        self._run = run
-        self._todo: queue.SimpleQueue[tuple[Job, bytes | None] | None] = queue.SimpleQueue()
-        self._done: queue.SimpleQueue[tuple[bytes | None, Result | BaseException]]
-        self._done = queue.SimpleQueue()
+
+class _Item(NamedTuple):
+    job: Job
+    digest: bytes | None
+
+
+class _Crew:
+    """Threads that run the jobs of one batch by ``work``, and the results as they come."""
+
+    def __init__(self, work: Callable[[_Crew], None], size: int) -> None:
+        self._size = size
+        self._todo: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
+        self._done: queue.SimpleQueue[tuple[_Item, Result | BaseException]] = queue.SimpleQueue()
         self.busy = 0
         """Jobs that have begun, or wait, and whose result has not been taken."""
         # Daemons: who drops a batch in the middle must be able to leave.
         self._threads = [
-            threading.Thread(target=self._work, name=f"isograd-{n}", daemon=True)
+            threading.Thread(target=work, args=(self,), name=f"isograd-{n}", daemon=True)
             for n in range(size)
         ]
         for thread in self._threads:
             thread.start()
 
-    def _work(self) -> None:
-        while (item := self._todo.get()) is not None:
-            job, digest = item
-            try:
-                self._done.put((digest, self._run(job)))
-            except BaseException as error:
-                self._done.put((digest, error))
-
-    def begin(self, job: Job, digest: bytes | None) -> None:
+    def begin(self, item: _Item) -> None:
         """Has a job run as soon as a thread is free."""
         self.busy += 1
-        self._todo.put((job, digest))
+        self._todo.put(item)
 
-    def next_done(self) -> tuple[bytes | None, Result | BaseException]:
+    def take(self) -> _Item | None:
+        """For a thread: its next job; None at the end. Waits for it."""
+        return self._todo.get()
+
+    def take_ahead(self) -> _Item | None:
+        """For a thread that has a job: one more, if there is another for each thread behind it,
+        so that none idles while it waits here for a slow one."""
+        if self._todo.qsize() <= self._size:
+            return None
+        with contextlib.suppress(queue.Empty):
+            item = self._todo.get_nowait()
+            if item is None:
+                self._todo.put(None)
+            return item
+        return None
+
+    def finish(self, item: _Item, result: Result | BaseException) -> None:
+        """For a thread: tells what came of a job."""
+        self._done.put((item, result))
+
+    def next_done(self) -> tuple[_Item, Result | BaseException]:
         """The next result, or what the job raised; waits for it."""
         done = self._done.get()
         self.busy -= 1
@@ -207,6 +248,11 @@ class _Gate:
         self._running = 0
         self._waiting = 0
         self._taken: int | None = None
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether somebody waits to be alone."""
+        return self._waiting > 0
 
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
