@@ -226,9 +226,9 @@ class Child:
             run.attend(self._pidfd, self._died)
         run.attend(self._channel, self._ready)
 
-    def tell(self, order: child.Order) -> None:
-        """Sends the child its order, as fast as it reads."""
-        self._outgoing = wire.pack_order(tuple(order))
+    def tell(self, order: child.Order | str) -> None:
+        """Sends the child its order, or its program after that, as fast as it reads."""
+        self._outgoing += wire.pack_order(order if isinstance(order, str) else tuple(order))
         self._send_more()
 
     def _send_more(self) -> None:
@@ -293,7 +293,7 @@ class Run:
         self._evidence = Evidence(total, job["grading"])
         self._poll = select.poll()
         self._handlers: dict[int, Callable[[int], None]] = {}
-        self._waiting: child.Order | None = None
+        self._waiting: str | None = None
         self._output = 0
         self._stop: tuple[str, str | None, str] | None = None
         self._running = self._announced = False
@@ -339,13 +339,13 @@ class Run:
     def _give_jobs(self) -> None:
         """Sends each child its part: the candidate's never has a byte of a check.
 
-        The grader comes first, until it is ready: its checks may be none, and what it needs of
-        the scratch it has before a candidate is there to spoil it.
+        With split grading the program itself waits until the grader is ready: its checks may be
+        none, and what it needs of the scratch it has before a candidate is there to spoil it.
         """
         job, lane = self._job, self.lane
         order = child.Order(
             key=self._candidate.key,
-            role="candidate" if self._split else "shared",
+            role="shared",
             limits=kernel.resource_limits(self._limits, count_processes=lane.counts_processes),
             scratch=self._place,
             code=job["code"],
@@ -360,7 +360,8 @@ class Run:
             return
         grader = order._replace(key=self._grader.key, role="grader", code="", denylist=None)
         self._grader.tell(grader._replace(**graded))
-        self._waiting = order
+        self._candidate.tell(order._replace(role="candidate", code=""))
+        self._waiting = job["code"]
 
     def _start_candidate(self) -> None:
         waiting, self._waiting = self._waiting, None

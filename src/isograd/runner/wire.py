@@ -80,25 +80,26 @@ class Reader:
         return message
 
 
-def pack_order(message: dict[str, Any] | tuple[Any, ...]) -> bytes:
+def pack_order(message: dict[str, Any] | tuple[Any, ...] | str) -> bytes:
     """One message to a supervisor or a child: ``Reader`` and ``read_order`` read it."""
     body = marshal.dumps(message, _EVERY_PYTHONS)
     return _HEADER.pack(len(body)) + body
 
 
 def read_order(fd: int) -> Any:
-    """Reads one order from a blocking descriptor that holds no more. Raises EOFError."""
-    data = bytearray()
-    size = 4
-    while len(data) < size:
-        # A little at first: most orders are small, and a large buffer is new pages.
-        part = os.read(fd, min(size, 1 << 20) if size > 4 else 1 << 14)
+    """Reads one order from a blocking descriptor, and no byte more. Raises EOFError."""
+    return marshal.loads(_read(fd, _HEADER.unpack(_read(fd, 4))[0]))
+
+
+def _read(fd: int, size: int) -> bytearray:
+    data = bytearray(size)
+    left = memoryview(data)
+    while left:
+        part = os.readv(fd, [left])
         if not part:
             raise EOFError("the stream ended inside a frame")
-        data += part
-        if len(data) >= 4:
-            size = 4 + int(_HEADER.unpack_from(data)[0])
-    return marshal.loads(memoryview(data)[4:])
+        left = left[part:]
+    return data
 
 
 def write_all(fd: int, data: bytes | bytearray) -> None:
