@@ -37,6 +37,9 @@ from isograd.sandbox import base
 from isograd.sandbox.base import StreamLost, control_job
 
 PASS = Envelope(exit_code=ExitCode.PASS, score=1.0, passed=1, total=1, per_assertion=(True,))
+FAIL = Envelope(
+    exit_code=ExitCode.ASSERTION_FAIL, score=0.0, passed=0, total=1, per_assertion=(False,)
+)
 KILLER = Job(code="kill()", checks=Assertions(["x"]))
 HONEST = Job(code="one = 1", checks=Assertions(["one == 1"]))
 
@@ -50,7 +53,8 @@ class ScriptedStream:
         self._lane = lane
         self._script = script
         self._reader = wire.Reader(orders=True)
-        self._out = [wire.pack({"op": "hello", "python": "3", "layers": [], "packages": {}})]
+        hello = {"op": "hello", "python": "3", "layers": ["uid"], "packages": {}}
+        self._out = [wire.pack(hello)]
         self._booted = False
         self.closed = False
 
@@ -561,6 +565,73 @@ def test_a_candidate_is_announced_before_it_could_end_its_lane(
         of_its_own = "uid" in sandbox.facts()["layers"]
         assert words(0.5) == ["started", "verdict"]
         assert (["verdict"] in [words(0.0) for _ in range(10)]) == of_its_own
+
+
+def test_the_next_job_is_sent_while_one_runs() -> None:
+    """And each result belongs to its job, also where a batch has the same job twice in a row."""
+    wanted = [
+        Job(code=f"one = {n % 3}", checks=Assertions(["one == 1"]), task_id=str(n))
+        for n in range(40)
+    ]
+    wanted += [wanted[1]] * 5
+    orders: list[str] = []
+
+    def script(lane: int, job: dict[str, Any]) -> list[dict[str, Any] | None]:
+        orders.append(job["code"])
+        return [STARTED, verdict(PASS if job["code"] == "one = 1" else FAIL)]
+
+    sandbox = ScriptedSandbox(script)
+    for job, then in itertools.pairwise(wanted):
+        result = sandbox.run_measured(job, then)
+        assert result.task_id == job.task_id
+        assert result.envelope == (PASS if job.code == "one = 1" else FAIL)
+    assert orders == [job.code for job in wanted]
+    assert len(sandbox.streams) == 1
+    with Pool(lambda: ScriptedSandbox(script), lanes=2) as pool:
+        for result in pool.grade(wanted):
+            assert result.envelope == (PASS if int(result.task_id) % 3 == 1 else FAIL)
+
+
+def test_a_lane_that_dies_takes_no_job_with_it_that_was_on_its_way() -> None:
+    """The next job runs on the next lane, once, and nobody counts that as a retry."""
+
+    def script(lane: int, job: dict[str, Any]) -> list[dict[str, Any] | None]:
+        if job["code"] == "kill()":
+            return [STARTED, verdict(spent=True)]
+        return [STARTED, verdict()] if lane else [None]
+
+    sandbox = ScriptedSandbox(script)
+    assert sandbox.run_measured(KILLER, HONEST).envelope == PASS
+    result = sandbox.run_measured(HONEST)
+    assert result.envelope == PASS
+    assert result.measurement is not None
+    assert result.measurement.retries == 0
+    assert len(sandbox.streams) == 2
+
+
+def test_a_job_on_its_way_that_nobody_asks_for_is_left_behind() -> None:
+    """With its lane: the next one asked for gets its own verdict."""
+    sandbox = ScriptedSandbox(lambda lane, job: [STARTED, verdict(FAIL if lane == 0 else PASS)])
+    assert sandbox.run_measured(KILLER, KILLER.model_copy()).envelope == FAIL
+    assert sandbox.run(HONEST) == PASS
+    assert [stream.closed for stream in sandbox.streams] == [True, False]
+
+
+@pytest.mark.parametrize("why", ["large", "last"])
+def test_what_must_not_go_ahead_does_not(why: str) -> None:
+    """No job that could fill the pipe, and none to a lane that is about to be replaced."""
+    lanes: list[int] = []
+
+    def script(lane: int, job: dict[str, Any]) -> list[dict[str, Any] | None]:
+        lanes.append(lane)
+        return [STARTED, verdict()]
+
+    sandbox = ScriptedSandbox(script, recycle=1 if why == "last" else None)
+    then = HONEST.model_copy(update={"code": "#" * (40_000 if why == "large" else 1)})
+    sandbox.run_measured(HONEST, then)
+    assert len(lanes) == 1
+    sandbox.run_measured(then)
+    assert lanes == [0, 1 if why == "last" else 0]
 
 
 def test_a_sandbox_can_be_started_ahead() -> None:

@@ -74,11 +74,13 @@ def boot(fd, at):
     package = sys.modules["_isograd"] = types.ModuleType("_isograd")
     package.__path__ = []
     builtins = dict(vars(sys.modules["builtins"]))
+    # A candidate holds functions of these two.
+    apart = {"denylist": dict(builtins), "split": dict(builtins)}
     same = message["magic"] == importlib.util.MAGIC_NUMBER
     for name, source, code in message["modules"]:
         module = types.ModuleType("_isograd." + name)
         module.__package__ = "_isograd"
-        module.__builtins__ = builtins
+        module.__builtins__ = apart.get(name, builtins)
         sys.modules[module.__name__] = module
         if same and code:
             code = marshal.loads(code)

@@ -148,9 +148,11 @@ def _prepare(given: dict[str, Any], entry_point: str | None, prompt: str) -> Pre
     texts = [given["source"]] if given["kind"] == "program" else [*given["checks"], helpers]
     nodes, prompt_nodes = nodes_of(*texts), nodes_of(prompt)
     with_body = prompt + "\n    pass\n"  # for a prompt that ends in a bare header
-    asks = _asks_prompt(nodes, prompt_nodes or nodes_of(with_body))
+    whole = prompt_nodes or nodes_of(with_body)
+    asks = _asks_prompt(nodes, whole)
+    helpers = whole if asks and _asks_prompt(nodes, whole, but=entry_point) else []
     loaders = [_compiled(_compile, text, "prompt") for text in (prompt, with_body) if asks]
-    names = _names_in(nodes, prompt_nodes)
+    names = _names_in(nodes, prompt_nodes, helpers)
     ways = tuple(code for code in loaders if isinstance(code, CodeType))
     try:
         packed = marshal.dumps((tuple(codes), setup, entry_point, tuple(names), ways))
@@ -162,8 +164,8 @@ def _prepare(given: dict[str, Any], entry_point: str | None, prompt: str) -> Pre
 _DYNAMIC = frozenset({"eval", "exec", "compile", "globals", "locals", "vars", "__import__"})
 
 
-def _asks_prompt(nodes: list[ast.AST], prompt: list[ast.AST]) -> bool:
-    """Whether checks may use a name that the prompt binds."""
+def _asks_prompt(nodes: list[ast.AST], prompt: list[ast.AST], but: str | None = None) -> bool:
+    """Whether checks may use a name that the prompt binds, ``but`` not counted."""
     used = {node.id for node in nodes if isinstance(node, ast.Name)}
     bound: set[str] = set()
     for node in prompt:
@@ -173,7 +175,7 @@ def _asks_prompt(nodes: list[ast.AST], prompt: list[ast.AST]) -> bool:
             bound.add((node.asname or node.name).partition(".")[0])
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             bound.add(node.id)
-    return "*" in bound or bool((bound | _DYNAMIC) & used)
+    return "*" in bound or bool((bound - {but} | _DYNAMIC) & used)
 
 
 def _compile(source: str, filename: str) -> CodeType:
@@ -312,8 +314,8 @@ def nodes_of(*sources: str) -> list[ast.AST]:
     return found
 
 
-def _names_in(nodes: list[ast.AST], prompt: list[ast.AST]) -> Names:
-    """The names in a job's checks."""
+def _names_in(nodes: list[ast.AST], prompt: list[ast.AST], helpers: list[ast.AST]) -> Names:
+    """The names in a job's checks, which may use ``helpers`` of the prompt's."""
     names = [node for node in nodes if isinstance(node, ast.Name)]
     owners = {
         id(node.value): node.value.id
@@ -324,7 +326,7 @@ def _names_in(nodes: list[ast.AST], prompt: list[ast.AST]) -> Names:
     used = set(owners.values()) - others
     standard = used & sys.stdlib_module_names
     imported: set[str] = set()
-    for node in nodes:
+    for node in (*nodes, *helpers):
         if isinstance(node, ast.Import):
             imported |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:

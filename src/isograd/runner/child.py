@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import builtins
-import contextlib
 import io
 import mmap
 import os
@@ -135,7 +134,7 @@ def look_ordinary() -> None:
     """
     guard.take_own_copies()
     for name in [name for name in sys.modules if name.split(".")[0] == "_isograd"]:
-        denylist.friends.append(vars(sys.modules.pop(name)))
+        denylist.friends.append(id(vars(sys.modules.pop(name))))
     sys.modules["__main__"] = types.ModuleType("__main__")
     sys.argv[:] = [SOURCE]
     sys.stdin = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), encoding="utf-8")
@@ -332,7 +331,7 @@ def _run_checks(exam: _Exam, send: Send, scratch: str) -> str | None:
     """
     end = exam.end
     base: dict[str, Any] = {"__builtins__": exam.scope, "__name__": "checks"}
-    denylist.friends.append(base)
+    denylist.friends.append(id(base))
     left: str | None = None
     if end.gone or end.fault:
         _give_up(end, send, "before the checks")
@@ -341,7 +340,7 @@ def _run_checks(exam: _Exam, send: Send, scratch: str) -> str | None:
         _reserve.take()
         held, reason, detail = False, None, "false"
         namespace = dict(base)
-        denylist.friends.append(namespace)
+        denylist.friends.append(id(namespace))
         try:
             held = check(namespace)
         except BaseException as error:
@@ -396,8 +395,10 @@ class _Reserve:
 
     def take(self) -> None:
         if self._held is None:
-            with contextlib.suppress(OSError, MemoryError):
+            try:  # with no class of the library's: the candidate may have changed it
                 self._held = mmap.mmap(-1, 4 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            except (OSError, MemoryError):
+                self._held = None
 
     def release(self) -> None:
         if self._held is not None:

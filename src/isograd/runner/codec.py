@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import base64
 import collections
-import contextlib
 import datetime
 import decimal
 import fractions
@@ -67,7 +66,7 @@ _MUTABLE = frozenset(
 Handle = Callable[[Any], list[Any]]
 
 
-_ATOMS = frozenset({type(None), bool, int, float, complex, str, bytes})
+_ATOMS = frozenset({type(None), bool, int, float, str})
 _DEEPEST = 32
 
 
@@ -104,7 +103,9 @@ class Copies:
             copy = self._known[id(value)] = kind()
             fill_plain(copy, self.content(value, depth))
         elif kind is tuple or kind is frozenset:
-            copy = self._known[id(value)] = kind(self.content(value, depth))
+            content = self.content(value, depth)
+            # It may have come up in there, on its way round.
+            copy = self._known.setdefault(id(value), kind(content))
         else:
             copy = self._known[id(value)] = self._otherwise(value)
             self.other.append((value, copy))
@@ -492,8 +493,10 @@ def _whole(value: Any) -> int:
 
 
 def _array(node: list[Any]) -> Any:
-    with contextlib.suppress(ImportError):
+    try:
         importlib.import_module("numpy")  # the other process has loaded it
+    except ImportError:
+        raise Malformed("an array, and no numpy here") from None
     numpy = _numpy()
     if numpy is None:
         raise Malformed("an array, and no numpy here")

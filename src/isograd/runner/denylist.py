@@ -19,8 +19,9 @@ from typing import Any
 
 _CALLABLE_PARENTS = {"os": ("os", "posix"), "signal": ("signal", "_signal")}
 
-friends: list[dict[str, Any]] = []
-"""Namespaces that may import and call what they like: the runner's own and the checks'."""
+friends: list[int] = []
+"""Namespaces that may import and call what they like: the runner's own and the checks'. By their
+ids, for a candidate that finds this list must not find them."""
 
 _open = False
 _in_force: tuple[str, ...] = ()
@@ -89,10 +90,10 @@ def _trusted(namespace: dict[str, Any]) -> bool:
         module = sys.modules.get(name)
         if isinstance(module, ModuleType) and _namespace_of(module) is namespace:
             return True
-    return any(namespace is friend for friend in friends)
+    return id(namespace) in friends
 
 
-friends.append(globals())  # an import that has been let through goes on in here
+friends.append(id(globals()))  # an import that has been let through goes on in here
 
 
 def _namespace_of(module: ModuleType) -> dict[str, Any]:

@@ -37,9 +37,7 @@ _BUILTIN_NAMES = (
 _IMMUTABLE = 1 << 8
 """Py_TPFLAGS_IMMUTABLETYPE: a class that no program can change."""
 
-_MAKE_NONE = frozenset(
-    "bisect cmath copy heapq itertools math operator random re string sys time typing".split()
-)
+_MAKE_NONE = frozenset("bisect cmath copy heapq itertools math operator random re time".split())
 """Modules that many checks use and of which nothing makes a value that compares in Python."""
 
 _LOADED = sys.modules
@@ -72,7 +70,7 @@ class Watch:
     def __init__(self, names: checks.Names) -> None:
         self.modules: dict[str, types.ModuleType] = {}
         self._held: list[_Held] = []
-        self._import = builtins.__import__
+        self._import = _Held("builtins", vars(builtins), [_IMPORT])
         self.by_library = any(names)
         if not self.by_library:
             return
@@ -103,9 +101,8 @@ class Watch:
         for name, module in self.modules.items():
             if _LOADED.get(name) is not module:
                 return name
-        if builtins.__import__ is not self._import:
-            return "builtins.__import__"
-        for held in itertools.chain(_BUILTINS, _IN_PYTHON if values else (), self._held):
+        always = (*_BUILTINS, self._import)
+        for held in itertools.chain(always, _IN_PYTHON if values else (), self._held):
             if (name_changed := held.changed()) is not None:
                 return name_changed
         return None

@@ -159,6 +159,7 @@ class Children:
 
     def __init__(self, lane: Lane, split: bool) -> None:
         self.split = split
+        self._closed = False
         self.out, out = os.pipe()
         self.err, err = os.pipe()
         for fd in (self.out, self.err):
@@ -177,7 +178,10 @@ class Children:
             os.close(fd)
 
     def close(self) -> None:
-        """Closes what leads to them."""
+        """Closes what leads to them, once."""
+        if self._closed:
+            return
+        self._closed = True
         os.close(self.out)
         os.close(self.err)
         self.candidate.close()

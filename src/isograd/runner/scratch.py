@@ -71,7 +71,7 @@ def appearance(path: str) -> tuple[Any, ...] | None:
     """
     try:
         found = os.stat(path, follow_symlinks=False)
-    except FileNotFoundError:
+    except OSError:
         return None
     names: list[str] = []
     with contextlib.suppress(OSError):  # a file system that keeps none

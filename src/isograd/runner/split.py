@@ -146,8 +146,8 @@ class End:
         there = codec.Copies({}, self._as_handle)
         try:
             given = [there.copy(value) for value in of]
-            given_named = {name: there.copy(value) for name, value in named.items()}
-        except codec.NotPlain:
+            given_named = {_plain(name): there.copy(value) for name, value in named.items()}
+        except Exception:  # what a set of the candidate's objects raised, too: the codec decides
             return None
         try:
             action = other.operation(operation, given)
@@ -162,16 +162,19 @@ class End:
         ]
         crossed = there.made + there.other
         if error is None:
-            ours = {id(theirs): ours for ours, theirs in crossed}
-            back = codec.Copies(ours, other._as_handle)
-            with contextlib.suppress(Exception):
+            known = {id(theirs): ours for ours, theirs in crossed if not _atom(theirs)}
+            back = codec.Copies(known, other._as_handle)
+            # No class of the library's: the candidate may have changed it.
+            try:
                 answer = back.copy(value)
                 contents = [back.content(crossed[n][1]) for n in changed]
                 self._hear(())
                 for n, content in zip(changed, contents, strict=True):
                     codec.fill_plain(crossed[n][0], content)
                 return answer, None
-        arguments = {id(theirs): n for n, (_, theirs) in enumerate(crossed)}
+            except Exception as failed:
+                del failed  # the codec decides
+        arguments = {id(theirs): n for n, (_, theirs) in enumerate(crossed) if not _atom(theirs)}
         told = other._in_wire_form((value, error), arguments, [(n, crossed[n][1]) for n in changed])
         return self._take([ours for ours, _ in crossed], told)
 
@@ -191,8 +194,11 @@ class End:
             self._send(self._answer(answer))
         return answer
 
+    def _note(self, nodes: Any) -> None:
+        """Told of the nodes of each request."""
+
     def _hear(self, nodes: Any) -> None:
-        """Told of each answer, before anything is made of it."""
+        """Told of the nodes of each answer, before anything is made of it."""
 
     def _take(self, objects: list[Any], answer: dict[str, Any]) -> _Outcome:
         """What an answer says of a request with these objects. Raises LinkBroken."""
@@ -228,10 +234,11 @@ class End:
         try:
             decoder = codec.Decoder(request.get("nodes"), self.resolve)
             of = [decoder.value(value) for value in request["of"]]
-            named = {str(name): decoder.value(value) for name, value in request.get("with", ())}
+            named = {_plain(name): decoder.value(value) for name, value in request.get("with", ())}
             operation = self.operation(str(request["do"]), of)
         except _NONSENSE:
             raise self._blame("what crossed from the candidate is no request") from None
+        self._note(request["nodes"])
         # What is this side's own does not change by a change of it being told over there.
         before = [
             (n, value, codec.snapshot(value))
@@ -310,6 +317,10 @@ def _outcome(action: Callable[..., Any], of: list[Any], named: dict[str, Any]) -
         raise
     except BaseException as error:
         return None, error
+
+
+_plain = str.__str__
+"""The text of a string, be its class whose it may."""
 
 
 def _atom(value: Any) -> bool:
@@ -572,10 +583,12 @@ class GraderEnd(End):
         if self._watch is not None and (changed := self._watch(self._got_python)) is not None:
             self._blame(f"it changes {changed}")
 
+    def _note(self, nodes: Any) -> None:
+        if self._watch is not None:
+            self._got_python = self._got_python or codec.compare_in_python(nodes)
+
     def _hear(self, nodes: Any) -> None:
-        if self._watch is None:
-            return
-        self._got_python = self._got_python or codec.compare_in_python(nodes)
+        self._note(nodes)
         if self._looks:
             self._looks -= 1
             self.look()

@@ -420,10 +420,9 @@ class Lane:
             kernel.remove_ipc(self._uid)
         if self._uid is None and kernel.standing((os.getpid(), self._zygote)) != self._ours:
             return False  # with a uid of its own the kernel lets no candidate at them
-        if (
-            self._usage.now(2)[1] == 1
-            and scratch.appearance(self._job_directory) == self._untouched
-        ):
+        as_made = self._untouched
+        same = as_made is not None and scratch.appearance(self._job_directory) == as_made
+        if same and self._usage.now(2)[1] == 1:
             return True
         self._untouched = None
         self._empty()

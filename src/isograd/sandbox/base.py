@@ -261,9 +261,7 @@ class Sandbox(ABC):
 
     def _attempt(self, job: Job, then: Job | None = None) -> tuple[Envelope, Measurement]:
         """One run on the lane at hand, or on a new one. Raises LaneDied."""
-        if self._lane is not None and not self._lane.expects(job):
-            self._drop_lane()
-        lane = self._ready_lane()
+        lane = self._ready_lane(job)
         self._refuse_closed()  # it may have been closed while the lane started
         last = self._recycle is not None and lane.jobs + 1 >= self._recycle
         if last or (then is not None and any(self._excess(then.limits))):
@@ -277,8 +275,10 @@ class Sandbox(ABC):
             self._drop_lane()
         return envelope, measurement
 
-    def _ready_lane(self) -> _Lane:
-        if self._lane is not None and self._lane.silent_s > IDLE_S * 0.7:
+    def _ready_lane(self, job: Job | None = None) -> _Lane:
+        """A lane that is ready for this job, or for a question."""
+        lane = self._lane
+        if lane is not None and (lane.silent_s > IDLE_S * 0.7 or not lane.expects(job)):
             self._drop_lane()
         if self._lane is None:
             self._lane = self._begin_lane()
@@ -434,8 +434,8 @@ class _Lane:
         """Seconds since the last frame in either direction."""
         return time.monotonic() - self._heard
 
-    def expects(self, job: Job) -> bool:
-        """Whether this may be its next job: it has none yet, or this one."""
+    def expects(self, job: Job | None) -> bool:
+        """Whether this may come next: no job has been sent ahead, or this one."""
         return self._ahead is None or self._ahead[0] is job
 
     def _send_job(self, job: Job, at_most: int | None = None) -> str | None:

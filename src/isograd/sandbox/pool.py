@@ -79,13 +79,14 @@ class Pool:
         nobody else waits for one, or to be alone."""
         item = crew.take()
         while item is not None:
+            then = None
             try:
                 with self.lease() as sandbox:
                     while item is not None:
                         wanted = self._queued or self._gate.is_wanted
                         then = None if wanted else crew.take_ahead()
                         crew.finish(item, _result(sandbox, item.job, then and then.job))
-                        item = then
+                        item, then = then, None
             except BaseException as error:
                 assert item is not None
                 crew.finish(item, error)
