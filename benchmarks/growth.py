@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from functools import partial
 
 from isograd import Assertions, Job, Limits
-from measure import grade_all, in_turn, machine, pool_of, table
+from measure import Side, grade_all, in_turn, machine, pool_of, table
 
 
 def main() -> None:
@@ -23,7 +22,7 @@ def main() -> None:
         pool = pool_of(words.sandbox, 1, [base])
         if pool is None:
             return
-        sides: dict[str, Callable[[], int]] = {}
+        sides: dict[str, Side] = {}
         for checks in (1, 10, 100):
             texts = [f"add({n}, 1) == {n + 1}" for n in range(checks)]
             work = [base.model_copy(update={"checks": Assertions(texts)})] * 50

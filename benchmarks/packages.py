@@ -8,11 +8,10 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import sys
-from collections.abc import Callable
 from functools import partial
 
 from isograd import Assertions, Job, Limits
-from measure import command, grade_all, in_turn, machine, pool_of, table
+from measure import Side, command, grade_all, in_turn, machine, pool_of, table
 
 SMALL = """
 import numpy as np
@@ -51,7 +50,7 @@ def main() -> None:
         limits = Limits(timeout_s=30, memory_mb=2_048)
         pools = []
         alone = [sys.executable, "-I", "-c", f"{code}\nassert {CHECK}\n"]
-        sides: dict[str, Callable[[], int]] = {"python -I, one each": command(*alone, times=3)}
+        sides: dict[str, Side] = {"python -I, one each": command(*alone, times=3)}
         for grading in ("shared", "split"):
             job = Job(code=code, checks=Assertions([CHECK]), limits=limits, grading=grading)
             for how, preload, times in (("", (), 3), (", preloaded", modules, 50)):
