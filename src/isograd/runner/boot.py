@@ -17,6 +17,8 @@ from importlib import resources
 from types import CodeType
 from typing import Any
 
+from . import wire
+
 MODULES = (
     "wire",
     "words",
@@ -96,9 +98,7 @@ if sys.argv[1] == "child":
     package.zygote.prepare(config)
     package.child.main(uid)
 package, config, frame = boot(0, None)
-main = package.supervisor.main
-del package
-main(config, frame)
+package.supervisor.main(config, frame)
 """
 
 
@@ -124,8 +124,8 @@ def command(scratch: str) -> list[str]:
 def first_frame(config: dict[str, Any]) -> bytes:
     """What a lane is sent first: the runner's modules, in order, and the lane's configuration.
 
-    Marshalled, in the version that every Python reads: nobody but us writes it, and reading it
-    leaves little behind in the memory that each candidate's process is a copy of.
+    An order, which nobody but us writes; reading it leaves little behind in the memory that each
+    candidate's process is a copy of.
 
     ``config`` has ``scratch`` (the lane's directory), ``private`` (whether /tmp and /dev/shm are
     file systems of the lane's own), ``spawn``, ``uid_seed`` (or None: keep the uid),
@@ -138,8 +138,7 @@ def first_frame(config: dict[str, Any]) -> bytes:
         "magic": importlib.util.MAGIC_NUMBER,
         "config": {**config, "stage2": STAGE2},
     }
-    body = marshal.dumps(message, 2)
-    return len(body).to_bytes(4, "big") + body
+    return wire.pack_order(message)
 
 
 @functools.cache

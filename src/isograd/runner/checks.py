@@ -150,9 +150,9 @@ def _prepare(given: dict[str, Any], entry_point: str | None, prompt: str) -> Pre
     with_body = prompt + "\n    pass\n"  # for a prompt that ends in a bare header
     whole = prompt_nodes or nodes_of(with_body)
     asks = _asks_prompt(nodes, whole)
-    helpers = whole if asks and _asks_prompt(nodes, whole, but=entry_point) else []
+    of_prompt = whole if _asks_prompt(nodes, whole, but=entry_point) else []
     loaders = [_compiled(_compile, text, "prompt") for text in (prompt, with_body) if asks]
-    names = _names_in(nodes, prompt_nodes, helpers)
+    names = _names_in(nodes, prompt_nodes, of_prompt)
     ways = tuple(code for code in loaders if isinstance(code, CodeType))
     try:
         packed = marshal.dumps((tuple(codes), setup, entry_point, tuple(names), ways))

@@ -258,8 +258,7 @@ class _Gate:
     @contextlib.contextmanager
     def shared(self) -> Iterator[None]:
         with self._lock:
-            if self._taken is not None or self._waiting:
-                self._changed.wait_for(lambda: self._taken is None and not self._waiting)
+            self._changed.wait_for(lambda: self._taken is None and not self._waiting)
             self._running += 1
         try:
             yield
